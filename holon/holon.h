@@ -50,7 +50,7 @@ inline Placement placement(std::string_view type, const Dims& hierarchy, std::ve
 inline int rank() { return Context::current().rank(); }
 inline int world_size() { return Context::current().world_size(); }
 
-// run_ranks(2, [](int rank) { ... }): ranks as threads of this process, a world of their own.
+// run_ranks(2, [](int rank) { ... }): ranks as threads of this process, their own world.
 using comm::run_ranks;
 // Waits for all ranks. Collective.
 inline void barrier() {

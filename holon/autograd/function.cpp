@@ -67,7 +67,7 @@ class FunctionNode final : public Node {
       for (size_t i = 0; i < given.size(); ++i)
         if (given[i].defined() && given[i].dtype() != dtypes_[i]) given[i] = cast(given[i], dtypes_[i]);
     }
-    // Ranks agree on which gradients there are by which are asked for: an input that needs one gets one.
+    // Ranks agree on which gradients there are by which are requested: an input that needs one gets one.
     TensorVec result(in_.size());
     for (size_t i = 0; i < in_.size(); ++i) {
       if (!edges[i].valid()) continue;
@@ -179,7 +179,7 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
     if (index >= 0) {
       if (!given[o].defined() || given[o].is_global())
         fail_runtime("{}: forward must return local tensors.", call.name);
-      // Ranks outside of the placement know it without running forward.
+      // Ranks outside the placement know it without running forward.
       if (given[o].dtype() != out[o].dtype)
         fail_type("{}: output {} is {}; with a sharding rule the outputs have the dtype of the first input, {}.",
                   call.name, o, name(given[o].dtype()), name(out[o].dtype));
@@ -217,7 +217,7 @@ TensorVec apply_function(FunctionCall call, TensorVec inputs) {
     outs = on_parts ? run_on_parts(call, inputs) : call.forward(inputs);
   }
   if (!needed || !grad_enabled()) return outs;
-  // What forward hands through from outside gets a handle of its own, so that its own place in the graph stays.
+  // What forward hands through from outside gets its own handle, so that its own place in the graph stays.
   for (auto& t : outs) t = t.detach();
   auto node = make_ref<FunctionNode>(std::move(call), inputs, outs, on_parts);
   node->keep_dtypes(inputs);

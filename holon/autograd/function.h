@@ -1,4 +1,4 @@
-// Functions with a gradient of their own that are no registered ops: written in C++ or behind Python's
+// Functions with their own gradient that are no registered ops: written in C++ or behind Python's
 // autograd.Function.
 #pragma once
 
@@ -28,7 +28,7 @@ struct FunctionCall {
 };
 
 // Calls forward and records backward. With a rule and global inputs: collective where inputs must be boxed; ranks
-// outside of the placement run nothing. Errors: inputs on different placements or local ones among global; an output
+// outside the placement run nothing. Errors: inputs on different placements or local ones among global; an output
 // whose local shape is not that of its part; a gradient of another shape than its input; gradients of another number.
 TensorVec apply_function(FunctionCall call, TensorVec inputs);
 

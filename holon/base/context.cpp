@@ -22,7 +22,7 @@ const Context* process_context() { return of_this_process.load(); }
 
 namespace {
 
-// The first of the names that the environment has; a value that is no number is the user's error.
+// The first of the names that the environment has; a value that is not a number is the user's error.
 std::optional<int> env_int(std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const char* text = std::getenv(name);

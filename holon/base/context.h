@@ -27,7 +27,7 @@ class Context {
     return *current_;
   }
   static Context& of_process();
-  // Binds this thread to a context and returns the one before; nullptr stands for the process's own.
+  // Binds this thread to a context and returns the one before; nullptr represents the process's own.
   static Context* exchange(Context* context) {
     Context* before = current_;
     current_ = context;
@@ -44,7 +44,7 @@ class Context {
   // Whether a region of automatic casts is open (holon/dispatch/autocast.h). A flag here, since every op asks.
   bool autocast() const { return autocast_; }
   void set_autocast(bool on) { autocast_ = on; }
-  // Who takes down ops instead of running them (holon/dispatch/tracer.h); nullptr: they run.
+  // Who records ops instead of running them (holon/tensor/tracer.h); nullptr: they run.
   Tracer* tracer() const { return tracer_; }
   void set_tracer(Tracer* tracer) { tracer_ = tracer; }
 

@@ -64,7 +64,7 @@ template <class... Args>
   detail::throw_internal(file, line, condition, format, fmt::make_format_args(args...));
 }
 
-// Values with a str() can stand in messages as they are (fmt/ranges.h would make that ambiguous: it is not used).
+// Values with a str() can be in messages as they are (fmt/ranges.h would make that ambiguous: it is not used).
 template <class T>
 concept Printable = requires(const T& t) {
   { t.str() } -> std::same_as<std::string>;

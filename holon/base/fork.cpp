@@ -42,7 +42,7 @@ std::string& parent_text() {
 }
 
 // libgomp's threads are gone in the child, which would wait for them in its first loop: they are ended before, and made
-// anew when they are needed. LLVM's runtime sees to that itself.
+// again when they are needed. LLVM's runtime sees to that itself.
 void end_idle_threads() {
   if (!__kmpc_fork_call) omp_pause_resource_all(omp_pause_soft);
 }

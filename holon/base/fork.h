@@ -1,4 +1,4 @@
-// What the library does when the process forks. The child has one thread, memory of its own (holon/array/storage.cpp)
+// What the library does when the process forks. The child has one thread, its own memory (holon/array/storage.cpp)
 // and no ranks to communicate with (holon/comm/world.h); for its parent nothing changes.
 #pragma once
 

@@ -25,7 +25,7 @@ void detail::run_parallel(int64_t n, int64_t grain, void (*body)(void*, int64_t,
   std::exception_ptr error;
 #pragma omp parallel num_threads(static_cast <int>(parts))
   {
-    // The runtime may give fewer threads than were asked for.
+    // The runtime may give fewer threads than were requested.
     const int64_t k = omp_get_num_threads(), i = omp_get_thread_num();
     const int64_t begin = n / k * i + std::min(i, n % k), end = begin + n / k + (i < n % k ? 1 : 0);
     try {

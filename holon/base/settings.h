@@ -16,7 +16,7 @@ struct Setting {
 std::span<const Setting> all();
 
 // The value of a setting of the table, from the environment or its default. Errors: a name that is not in the table;
-// for number(), text that is no number.
+// for number(), text that is not a number.
 std::string text(std::string_view name);
 double number(std::string_view name);
 bool flag(std::string_view name);  // "", "0", "false", "off" are false

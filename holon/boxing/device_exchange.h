@@ -34,7 +34,7 @@ class DeviceExchange {
   struct Message {
     int peer = 0;
     int64_t at = 0, count = 0;
-    bool direct = false;  // lies in the part as it travels, from `start` on
+    bool direct = false;  // is in the part as it travels, from `start` on
     int64_t start = 0;
   };
   std::span<const Message> sends() const { return sends_; }

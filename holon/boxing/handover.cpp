@@ -49,7 +49,7 @@ struct HandOver::Data {
     if (device && crosses && (before.has_in() || after.has_out()))
       device_crossing = std::make_unique<DeviceCrossing>(plan, crossing, rank, channel);
     read_bytes = before.read_bytes() + after.read_bytes();
-    // What is shown lies in the first array, where it is not the input itself.
+    // What is shown is in the first array, where it is not the input itself.
     if (before.has_in() && (first > 0 || (crosses && input == Input::kAnyStrides)))
       post_scratch.push_back(static_cast<size_t>(before.out_shape().numel()) * item);
     if (first > 0) add(post_scratch, before.scratch_bytes());
@@ -64,7 +64,7 @@ struct HandOver::Data {
     read_bytes += crossing_bytes;
     crossed = after.in_shape();
     crossed_bytes = static_cast<size_t>(crossed.numel()) * item;
-    // What has been pulled lies in the first array, where more is to be done with it.
+    // What has been pulled is in the first array, where more is to be done with it.
     if (crossing + 1 == steps) return;
     take_scratch.push_back(crossed_bytes);
     add(take_scratch, after.scratch_bytes());
@@ -211,7 +211,7 @@ struct HandOver::Data {
   size_t crossed_bytes = 0;
   std::vector<size_t> post_scratch, take_scratch;
   std::unique_ptr<comm::HandOver> object;
-  bool device = false;  // some part lies on a device; there:
+  bool device = false;  // some part is on a device; there:
   std::unique_ptr<DeviceCrossing> device_crossing;
   Array kept_part;  // where nothing crosses: what take() will use
   // Where nothing crosses: what take() will use.

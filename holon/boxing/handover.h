@@ -7,7 +7,7 @@
 //   h.release();                 // ranks of the source: waits until all takers are done
 //
 // A rank that a call does not concern returns from it at once, so every rank may make all calls; a rank in both
-// placements posts before it takes. Each object has a channel of its own: any number of objects may have posts
+// placements posts before it takes. Each object has its own channel: any number of objects may have posts
 // outstanding, taken in any order. One object has one post outstanding: a second post() releases the first one before
 // it shows the next. So a schedule that lets a stage run k micro-batches ahead of the next one takes turns among k
 // objects, and then waits for nobody whom it does not have to wait for.
@@ -15,7 +15,7 @@
 // Between devices the calls are in the devices' order, and wait little (handover_device.h). They need no scratch
 // memory.
 //
-// What small parts (4 KiB) and parts for other hosts take with them is a copy; other parts are read where they lie.
+// What small parts (4 KiB) and parts for other hosts take with them is a copy; other parts are read where they are.
 // Sums over ranks of several hosts are taken in the order of the source's ranks.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The crossing of a hand-over (handover.h) where parts lie on devices: each giver packs one message for each taker on
+// The crossing of a hand-over (handover.h) where parts are on devices: each giver packs one message for each taker on
 // its device, and takers make their parts of them on theirs. Sums are taken in the order of the givers, float16 and
 // bfloat16 in float32.
 //

@@ -22,7 +22,7 @@ HostLoad load_of_first_host(const GlobalSpec& from, const GlobalSpec& to, unsign
                             const HostMap& hosts);
 
 // Pre: one_move(from, to). two_phase: an all_reduce in which each rank sums a piece. In very large placements three
-// hosts stand for all.
+// hosts represent all.
 HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape, bool two_phase,
                    const HostMap& hosts);
 

@@ -183,7 +183,7 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
 namespace {
 
 // By how much all ranks of both placements can be lowered, so that they share hosts as before: a pipeline's stages are
-// alike but for that, and are planned once.
+// alike except that, and are planned once.
 int lowest_shift(const std::vector<int>& ranks, const HostMap& hosts) {
   auto alike = [&](int shift) {
     std::map<int, int> to, back;

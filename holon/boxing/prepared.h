@@ -7,9 +7,9 @@
 //
 // Values, CommStats and errors are those of boxing::execute(), which runs the same steps.
 //
-// Memory that lies in the process's arena (allocate_storage(), or a part of it) is read by peers where it is; other
-// memory is copied first, and that copy is allocated. Between hosts messages take memory of their own, too. So do parts
-// on devices, whose allocator works in the stream's order: no scratch memory is asked for.
+// Memory that is in the process's arena (allocate_storage(), or a part of it) is read by peers where it is; other
+// memory is copied first, and that copy is allocated. Between hosts messages take their own memory, too. So do parts
+// on devices, whose allocator works in the stream's order: no scratch memory is requested.
 #pragma once
 
 #include <cstddef>
@@ -82,7 +82,7 @@ class Prepared {
 // Many tensors of one dtype that change from one spec to another in one meeting: gradients to be summed (P -> B, or P
 // -> S(0)), parameters to be gathered (S(0) -> B), whatever one step does (regions.h: one_move).
 //
-// Each rank's parts of the tensors lie in one buffer, row-major, at in_at() elements, and the results in another, at
+// Each rank's parts of the tensors are in one buffer, row-major, at in_at() elements, and the results in another, at
 // out_at(); parts begin at multiples of 64 bytes. Sums are taken in the order of the placement's ranks, so that along
 // one axis of partial_sum every element gets the bits that it would get alone.
 class PreparedBatch {

@@ -101,7 +101,7 @@ struct Pricer::Impl {
     GlobalSpec spec;
     Dims part;  // of index 0, which is never smaller than others
     int64_t numel;
-    std::unique_ptr<Cells> here, there;  // at the ranks of its own placement, and at those of the target's
+    std::unique_ptr<Cells> here, there;  // at the source placement's ranks, and at those of the target's
   };
 
   Placement placements[2];
@@ -173,7 +173,7 @@ struct Pricer::Impl {
     return *slot;
   }
 
-  // How many elements lie side by side both in a part of `from` and in one of `to`.
+  // How many elements lie next to each other both in a part of `from` and in one of `to`.
   int64_t run(const Layout& from, const Layout& to) const {
     int64_t n = 1;
     for (int d = shape.size() - 1; d >= 0; --d) {
@@ -186,7 +186,7 @@ struct Pricer::Impl {
     return std::max<int64_t>(n, 1);
   }
 
-  // Whether a part of `to` does not lie in a row within one of `from`.
+  // Whether a part of `to` is not in a row within one of `from`.
   static bool scattered(const Layout& from, const Layout& to) {
     bool several = false;
     for (int d = 0; d < to.part.size(); ++d) {
@@ -241,7 +241,7 @@ struct Pricer::Impl {
       all_copied += static_cast<double>(elements);
     }
     const auto bytes = static_cast<double>(item);
-    // All ranks of a host, where those looked at stand for every one.
+    // All ranks of a host, where those looked at represent every one.
     const double scale = static_cast<double>(target.size()) / static_cast<double>(n) /
         static_cast<double>(hosts_of[to.on_target]) * bytes;
     e.kind = local ? StepKind::kSlice : kind_of_move(from.spec, to.spec, fixed);

@@ -22,7 +22,7 @@ struct Edge {
 };
 
 // Where in its plan a step is. What one step has written is in its writer's cache, not in that of those who read it in
-// the next; and a view that goes on is copied, to lie in a row.
+// the next; and a view that goes on is copied, to be in a row.
 struct InPlan {
   bool first = true, last = true;
 };
@@ -31,7 +31,7 @@ struct InPlan {
 class Pricer {
  public:
   // `cut`: the tensor axes that layouts split. With `every_rank` the figures are exact; without it, in large
-  // placements, some ranks stand for the others: those at the ends and in the middle of each axis of the hierarchy.
+  // placements, some ranks represent the others: those at the ends and in the middle of each axis of the hierarchy.
   Pricer(const Placement& source, const Placement& target, const Dims& shape, DType dtype, const Machine& machine,
          std::vector<int> cut, bool every_rank);
   ~Pricer();

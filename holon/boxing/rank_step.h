@@ -59,7 +59,7 @@ class RankStep {
   Dims at_;  // where the window begins in the part before or, with zeros, where that part begins in the new one
 };
 
-// Its parts lie in memory of a device, which is not the host's.
+// Its parts are in memory of a device, which is not the host's.
 inline bool on_device(const GlobalSpec& spec) { return !spec.placement.device().is_host(); }
 // Both on devices of one type, between which data need not pass through the host.
 inline bool on_alike_devices(const GlobalSpec& from, const GlobalSpec& to) {

@@ -1,4 +1,4 @@
-// Steps between parts of which some lie in memory of devices.
+// Steps between parts of which some are in memory of devices.
 #include "holon/base/error.h"
 #include "holon/boxing/device_exchange.h"
 #include "holon/boxing/rank_step.h"

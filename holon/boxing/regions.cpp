@@ -106,7 +106,7 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
     if (!intersect(src, dst, &box)) return;
 
     const int me = to.placement.ranks()[static_cast<size_t>(index)];
-    // How many other hosts a replica's addends are on, and how much its ranks have been asked for.
+    // How many other hosts a replica's addends are on, and how much has been requested of its ranks.
     auto price = [&](int64_t r) {
       int64_t load = 0;
       std::vector<int> others;
@@ -251,14 +251,6 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
     for (int& owner : pull.owners) owner = position(owner);
   t.whole_own = t.pulls.size() == 1 && t.pulls[0].owners.size() == 1 && t.pulls[0].owners[0] == t.me;
   return t;
-}
-
-Volume volume_of(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape, int index) {
-  Slice dst = slice_of(shape, to.placement, to.nd_sbp, index), box;
-  Volume v{dst.shape.numel(), 0, addends(from, fixed)};
-  int own = own_index(from, to, fixed, index);
-  if (own >= 0 && intersect(slice_of(shape, from.placement, from.nd_sbp, own), dst, &box)) v.own = box.shape.numel();
-  return v;
 }
 
 }  // namespace holon::boxing

@@ -46,18 +46,7 @@ struct Transfer {
 Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank,
                      const HostMap& hosts = {});
 
-struct Volume {
-  int64_t elements = 0;  // of the rank's part of the target
-  int64_t own = 0;       // of these, those it holds (one addend of)
-  int64_t addends = 1;
-  // Elements that it reads from its peers.
-  int64_t read() const { return elements * addends - own; }
-  bool local() const { return elements == 0 || (addends == 1 && own == elements); }
-};
-// What transfer_of() would move for the index-th rank of the target, without making the lists.
-Volume volume_of(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const Dims& shape, int index);
-
-// The common box of two slices, false if it is empty.
+// The common region of two slices, false if it is empty.
 bool intersect(const Slice& a, const Slice& b, Slice* out);
 
 }  // namespace holon::boxing

@@ -76,7 +76,7 @@ StepChain::StepChain(const Plan& plan, size_t first, size_t last, int rank, Inpu
 
 // Parts take turns in two scratch arrays, with packed copies beside them in a third.
 void StepChain::plan_memory(Input input) {
-  // The last new part lies in `out` at once where all that comes after it is the same part.
+  // The last new part is in `out` at once where all that comes after it is the same part.
   size_t last = ops_.size();
   for (size_t i = ops_.size(); i-- > 0;) {
     const RankStep& step = ops_[i].step;

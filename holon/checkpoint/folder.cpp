@@ -25,7 +25,7 @@ constexpr uint64_t kLargestIndex = uint64_t{4} << 30;
 
 // The index begins with its own checksum, which is taken with zeros in its place.
 constexpr std::string_view kSumKey = "\"crc32c\": \"", kZeros = "00000000";
-// Where its first digit stands in the text; npos: nowhere, as an older version wrote it.
+// Where its first digit is in the text; npos: nowhere, as an older version wrote it.
 size_t sum_place(std::string_view text) {
   constexpr size_t kNear = 16;
   const size_t at = text.substr(0, kNear).find(kSumKey);
@@ -93,7 +93,7 @@ bool overlap(const Part& a, const Part& b) {
   return true;
 }
 
-// Disjoint boxes inside of the shape, with as many elements as it, are the whole of it.
+// Disjoint boxes inside the shape, with as many elements as it, are the whole of it.
 void check_parts(const IndexEntry& entry, const std::string& name, const Reader& reader) {
   uint64_t covered = 0;
   for (size_t i = 0; i < entry.parts.size(); ++i) {
@@ -275,18 +275,18 @@ Array FolderReader::read_parts(const std::string& tensor, const Dims& offset, co
     const TensorInfo* info;
     Dims from, size, to;
   };
-  // All files are looked at before memory is taken: a size that nothing stands behind is found here.
+  // All files are looked at before memory is taken: a size that nothing is behind is found here.
   std::vector<Piece> pieces;
   for (auto& part : entry.parts) {
     Piece piece{nullptr, nullptr, shape, shape, shape};
-    bool meets = true;
+    bool overlaps = true;
     for (int d = 0; d < shape.size(); ++d) {
       int64_t begin = std::max(offset[d], part.offset[d]),
               end = std::min(offset[d] + shape[d], part.offset[d] + part.shape[d]);
-      meets &= begin < end;
+      overlaps &= begin < end;
       piece.from[d] = begin - part.offset[d], piece.size[d] = end - begin, piece.to[d] = begin - offset[d];
     }
-    if (!meets) continue;
+    if (!overlaps) continue;
     piece.file = &part.file;
     piece.info = file(part.file).find(tensor);
     if (!piece.info || piece.info->dtype != entry.dtype || piece.info->shape != part.shape)

@@ -1,6 +1,6 @@
 // A folder that several ranks wrote: a file of parts for each (safetensors), and an index of what lies where (JSON).
 //
-// The files of one save have names of their own, and the index is replaced last: what was there before stays whole
+// The files of one save have their own names, and the index is replaced last: what was there before stays whole
 // until then.
 #pragma once
 
@@ -19,7 +19,7 @@
 namespace holon::checkpoint {
 
 inline constexpr const char* kIndexFile = "holon-index.json";
-// The name under which a single file lies in a folder that was there.
+// The name under which a single file is in a folder that was there.
 inline constexpr const char* kWholeFile = "holon.safetensors";
 // The key of a file's metadata under which the structure of what was saved is kept.
 inline constexpr const char* kTreeKey = "holon";
@@ -51,11 +51,11 @@ struct Index {
 };
 
 std::string index_text(const Index& index);
-// Errors (RuntimeError), naming the file: no JSON of this form; parts that overlap, lie outside or leave something out;
+// Errors (RuntimeError), naming the file: no JSON of this form; parts that overlap, are outside or leave something out;
 // a part's file that is not a plain name; a text that is not the one that was written.
 Index parse_index(std::string_view text, std::string_view name);
 
-// The parts of a global tensor, one for each rank of its placement whose piece no earlier rank has, too, but for empty
+// The parts of a global tensor, one for each rank of its placement whose piece no earlier rank has, too, except empty
 // ones. Pre: no partial sum. file_of: by rank.
 std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
                            const std::function<std::string(int rank)>& file_of);

@@ -133,7 +133,7 @@ class HeaderParser final : public nlohmann::json_sax<json> {
     if (++level_ > kMostLevels) no_header(fmt::format("of more than {} levels", kMostLevels));
   }
 
-  // A value of another kind than what stands here.
+  // A value of another kind than what is here.
   bool no_value() const {
     if (level_ == 0) no_header("not a JSON object");
     if (metadata_ && level_ == 1) fail_runtime("{}: {} is not a JSON object. The file is damaged.", file_, kMetadata);

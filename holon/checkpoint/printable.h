@@ -5,8 +5,8 @@
 
 namespace holon::checkpoint {
 
-// Text out of a damaged file as part of a message: what is no ASCII character becomes '?', and the rest of long text is
-// left out.
+// Text out of a damaged file as part of a message: what is not an ASCII character becomes '?', and the rest of long
+// text is left out.
 inline std::string printable(std::string_view text) {
   constexpr size_t kLongest = 300;
   std::string out(text.substr(0, kLongest));

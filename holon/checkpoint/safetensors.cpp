@@ -36,7 +36,7 @@ constexpr uint64_t kOwnRead = 4096;
 
 uint64_t blocks_of(uint64_t bytes) { return (bytes + kBlockBytes - 1) / kBlockBytes; }
 
-// Where in a header's text the value of kSumsKey has its first digit, if it stands there as SafetensorsWriter puts it.
+// Where in a header's text the value of kSumsKey has its first digit, if it is there as SafetensorsWriter puts it.
 size_t sums_place(std::string_view header) {
   const std::string begin = fmt::format("\"{}\":\"{}", kSumsKey, kSumsBegin);
   const size_t at = header.find(begin);
@@ -173,7 +173,7 @@ void SafetensorsFile::read(const TensorInfo& info, const Dims& from, const Dims&
   if (size.numel() == 0) return;
   file_.open();
   const int axes = size.size();
-  // Behind the axis `cut` all is taken, on both sides: what belongs to one place along it lies in a row.
+  // Behind the axis `cut` all is taken, on both sides: what belongs to one place along it is in a row.
   int cut = axes - 1;
   while (cut > 0 && size[cut] == info.shape[cut] && size[cut] == out.shape[cut]) --cut;
   const auto item = static_cast<int64_t>(size_bytes(info.dtype));

@@ -1,4 +1,4 @@
-// What lies in a folder besides what its index names: parts of saves that are under way, and of saves that have died.
+// What is in a folder besides what its index names: parts of saves that are under way, and of saves that have died.
 #pragma once
 
 #include <filesystem>

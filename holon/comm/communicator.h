@@ -56,7 +56,7 @@ class Communicator {
   virtual void all_reduce(const void* in, void* out, int64_t count, DType dtype);
   // Member k gets counts[k] elements: the sum of everybody's in, after the first counts[0] + ... + counts[k-1].
   virtual void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
-  // out: the members' parts one after the other, counts[k] elements of member k. in may lie in its place in out.
+  // out: the members' parts one after the other, counts[k] elements of member k. in may be in its place in out.
   virtual void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
   // Sends send_counts[k] elements to member k and receives recv_counts[k] of it, both packed in the group's order.
   // Pre: in and out do not overlap. Errors: member k sends another number than it is expected to.
@@ -105,7 +105,7 @@ CommStats& stats();
 void note_bytes(uint64_t bytes);
 
 // What this rank is about to do, e.g. the user's file and line: shown in errors of later calls, here and on the peers,
-// until it is set anew. nullptr or "": nothing.
+// until it is set again. nullptr or "": nothing.
 void set_call_site(const char* text);
 const char* call_site();  // "" if nothing is set
 

@@ -1,7 +1,7 @@
-// Collectives between ranks whose data lies on devices: what Communicator is for the CPU's memory.
+// Collectives between ranks whose data is on devices: what Communicator is for the CPU's memory.
 //
 // A call is put in order after the rank's work so far and before what follows on its device, and returns at once:
-// nothing waits on the host but for the making of the group. Every call is made by all members in the same order. What
+// nothing waits on the host except the making of the group. Every call is made by all members in the same order. What
 // goes wrong later (a member dies, does not come in time, the library fails) raises from the rank's next call here, or
 // where it next waits for or looks at its device (DeviceRuntime); then nothing of the world goes on.
 #pragma once
@@ -91,7 +91,7 @@ class DeviceCommunicatorMaker {
   // Collective among the ranks, on which id is the same. Errors: a rank does not come, the library.
   virtual std::unique_ptr<DeviceCommunicator> make(std::span<const int> ranks, int index, const std::byte* id,
                                                    int device_index) = 0;
-  // The same for the link of two ranks, one of which is this one. From a thread of its own.
+  // The same for the link of two ranks, one of which is this one. From its own thread.
   virtual std::unique_ptr<DeviceWire> make_wire(int from, int to, const std::byte* id, int device_index) = 0;
 };
 // By a backend (on_device_registration), for its devices; the maker is never freed.

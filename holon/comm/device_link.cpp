@@ -121,7 +121,7 @@ DeviceLink::DeviceLink(int from, int to, Device device)
   std::thread(&Making::run, making_).detach();
 }
 
-// A thread inside of the library cannot be called back: it is left to itself, and so is what it makes.
+// A thread inside the library cannot be called back: it is left to itself, and so is what it makes.
 DeviceLink::~DeviceLink() {
   making_->dropped.store(true);
   BlockingScope unlocked;

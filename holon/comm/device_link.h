@@ -8,7 +8,7 @@
 //
 // Nothing waits on the host for a device. Messages have numbers, 1, 2, ..., and arrive in their order; the taker may
 // ask for them in any. For a later one it also receives those before it, into memory of the link's, where they stay
-// until they are asked for.
+// until they are requested.
 //
 // A link is made in the background, which needs both ranks; until then, and where there can be none, open() is false
 // and data travels as it would without. What goes wrong afterwards (a rank ends or dies, or does not come within the
@@ -26,7 +26,7 @@
 
 namespace holon::comm {
 
-// What a backend moves messages with: two devices, one direction, a stream of its own on each.
+// What a backend moves messages with: two devices, one direction, its own stream on each.
 class DeviceWire {
  public:
   virtual ~DeviceWire() = default;
@@ -61,7 +61,7 @@ class DeviceLink {
   void uses(const Array& a) { wire().uses(a); }
 
   // Taker. Puts the message of this number, of which the giver has told, into `into`, in one piece, unless it has been
-  // received already: then returns where it lies. Each number once. May wait for this side of the link to be made, and
+  // received already: then returns where it is. Each number once. May wait for this side of the link to be made, and
   // for word of a giver on another host. Errors: that fails; a message of another size than `into`.
   Array receive(const CallInfo& info, uint64_t number, const Array& into);
 
@@ -80,7 +80,7 @@ class DeviceLink {
   const Device device_;
   const std::shared_ptr<Making> making_;
   uint64_t count_ = 0, done_ = 0;    // sent, or received; of what was sent
-  std::map<uint64_t, Array> early_;  // received, but not asked for: bytes
+  std::map<uint64_t, Array> early_;  // received, but not requested: bytes
 };
 
 // The link of this rank's context, made on first use. nullptr: there can be none (no backend, or HOLON_CUDA_LINKS=0).

@@ -16,7 +16,7 @@ namespace {
 
 // Ranks that disagree wait for each other's lines; all of them get here at once.
 constexpr int64_t kSiteNs = 500'000'000;
-// While its peers are known to copy, a rank with a core of its own spins on: waking it would take longer than they
+// While its peers are known to copy, a rank with its own core spins on: waking it would take longer than they
 // need.
 constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
 

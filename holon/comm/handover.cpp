@@ -272,7 +272,7 @@ void HandOver::post(const CallInfo& info, const void* data, size_t bytes, std::s
   shown_ = static_cast<const std::byte*>(data);
   uint64_t offset = MemberSlot::kInline;
   if (!readers_.empty()) {
-    if (with_ways_) {  // these lie in the slot, and the data does not
+    if (with_ways_) {  // these are in the slot, and the data does not
       const size_t n = ways.size() * sizeof(uint64_t);
       std::memset(slot.payload[half], 0, sizeof(uint64_t) * std::min(reader_places_.size(), kMostWays));
       if (n) std::memcpy(slot.payload[half], ways.data(), n);

@@ -3,7 +3,7 @@
 //
 // Calls on one object pair up in their order: the n-th take reads what each giver's n-th post showed. Objects know
 // nothing of each other, so any number of posts on different ones may be outstanding. Small data
-// (Communicator::kInlineBytes) travels in the control block, larger data is read where it lies; between hosts it is
+// (Communicator::kInlineBytes) travels in the control block, larger data is read where it is; between hosts it is
 // packed into messages, which wait in memory of the object's own.
 //
 // A post may tell each taker that its data goes another way, and which (a number other than 0: device_link.h): then the
@@ -34,7 +34,7 @@ class HandOver {
   // the control block, and waits for nobody.
   HandOver(std::vector<int> givers, std::vector<int> takers, int number, DType dtype, const PullsOf& pulls_of,
            bool with_ways = false);
-  // Waits until takers have what lies in memory of the object's own.
+  // Waits until takers have what is in memory of the object's own.
   ~HandOver();
   HandOver(const HandOver&) = delete;
   HandOver& operator=(const HandOver&) = delete;

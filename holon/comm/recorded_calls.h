@@ -16,7 +16,7 @@ namespace holon::comm {
 
 class RecordedCalls {
  public:
-  // While it lives, calls of this rank's device communicators are taken down here and not counted as made. All of them
+  // While it lives, calls of this rank's device communicators are recorded here and not counted as made. All of them
   // must be joined before it begins and before the recording ends (join_device_communication).
   class Scope {
    public:

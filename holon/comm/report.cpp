@@ -225,7 +225,7 @@ void note_trouble(std::string_view text) {
 
 std::vector<std::string> ask_where(std::span<RankReport* const> reports, double limit_s) {
   const int64_t start = now_ns(), limit = static_cast<int64_t>(limit_s * 1e9);
-  // Several ranks may want to know: the first one sends the signal. An answer of a while ago is asked for again.
+  // Several ranks may want to know: the first one sends the signal. An answer of a while ago is requested again.
   auto asked = [&](RankReport& r, char found) {
     uint32_t state = r.state.load();
     const int64_t before = r.asked_ns.load();

@@ -1,7 +1,7 @@
 // What a rank has been doing, for the errors of the others: its last collectives, always recorded, and, when somebody
 // waits for it in vain, its stack, which it writes in a signal handler.
 //
-// A report lies in the control block: one rank writes it, all of them read it.
+// A report is in the control block: one rank writes it, all of them read it.
 #pragma once
 
 #include <atomic>

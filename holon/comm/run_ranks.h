@@ -7,7 +7,7 @@
 
 namespace holon::comm {
 
-// Runs fn(rank) on n threads, each a rank of a world of its own with its own Context, and returns when all have ended.
+// Runs fn(rank) on n threads, each a rank of its own world with its own Context, and returns when all have ended.
 // The cores are shared out among the ranks' OpenMP threads. If a rank throws, the others' waits raise with its reason,
 // and the first exception is thrown again here. Pre: n >= 1.
 void run_ranks(int n, const std::function<void(int rank)>& fn);

@@ -38,7 +38,7 @@ inline constexpr int64_t kSliceUs = 50'000;
 struct Patience {
   int64_t spin_ns;
   int yields;
-  // channel: of the thread's context. A second thread spins where it has a core of its own.
+  // channel: of the thread's context. A second thread spins where it has its own core.
   Patience(const World& world, int channel)
       : spin_ns(channel == 0 || world.cores_here() >= 2 * world.ranks_here() ? world.spin_ns() : 0),
         yields(channel == 0 ? world.yields() : 0) {}

@@ -6,7 +6,7 @@
 
 namespace holon {
 
-// Bytes per second where what a core touches lies in its own cache, in the cache of all cores, or in memory.
+// Bytes per second where what a core touches is in its own cache, in the cache of all cores, or in memory.
 struct Rates {
   double near, mid, far;
   bool operator==(const Rates&) const = default;

@@ -10,7 +10,7 @@ namespace holon::data {
 class AtomicFile {
  public:
   // Errors (RuntimeError), here and below, with the system's reason: the folder is not there or not writable, the disk
-  // is full; something stands there that is no regular file.
+  // is full; something is there that is not a regular file.
   explicit AtomicFile(const std::filesystem::path& path);
   // Removes what was written, unless commit() has been called.
   ~AtomicFile();

@@ -14,7 +14,7 @@ namespace holon::data {
 bool is_gzip(std::span<const std::byte> bytes);
 
 // Unpacks bytes piece by piece, so that nobody need believe a size before it is checked. Several members, one behind
-// the other, count as one file; zeros behind the last are padding. name stands in messages. Errors (RuntimeError):
+// the other, count as one file; zeros behind the last are padding. name is in messages. Errors (RuntimeError):
 // damaged data.
 class GzipReader {
  public:
@@ -23,7 +23,7 @@ class GzipReader {
   GzipReader(const GzipReader&) = delete;
   GzipReader& operator=(const GzipReader&) = delete;
 
-  // Fills out, and returns how many bytes there were: fewer than asked for only at the end, whose checksum has been
+  // Fills out, and returns how many bytes there were: fewer than requested only at the end, whose checksum has been
   // compared.
   size_t read(std::span<std::byte> out);
   // No more than this can come out, whatever the data say.

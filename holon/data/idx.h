@@ -16,7 +16,7 @@ namespace holon::data {
 // that do not fit the length, in either direction, damaged gzip data. Nothing is read beyond the given bytes, and no
 // more memory is taken than they can fill.
 Tensor read_idx(const std::filesystem::path& path);
-// The same for bytes at hand; name stands in messages.
+// The same for bytes at hand; name is in messages.
 Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name);
 // A file of these values, a contiguous local tensor of uint8.
 std::vector<std::byte> idx_bytes(const Tensor& values);

@@ -106,7 +106,7 @@ int64_t DataLoader::batches_per_epoch() const {
   return options_.drop_last ? n / options_.batch_size : ceil_div(n, options_.batch_size);
 }
 
-// The position behind a batch, or behind the end of an epoch, which is a step of its own.
+// The position behind a batch, or behind the end of an epoch, which is its own step.
 LoaderPosition DataLoader::after(LoaderPosition at) const {
   if (const int64_t n = samples_at(at)) return {at.epoch, at.sample + n};
   return {at.epoch + 1, 0};

@@ -54,13 +54,13 @@ struct LoaderOptions {
   uint64_t seed = 0;
   bool drop_last = false;
   int64_t prefetch = 2;  // batches that are made ahead; 0: no thread
-  // Batches lie in pinned memory, from which copies to a device need no waiting (to_device(x, device, true)). Without a
+  // Batches are in pinned memory, from which copies to a device need no waiting (to_device(x, device, true)). Without a
   // device a warning says that they do not.
   bool pin_memory = false;
   // With both, batches are global tensors of which each rank loads its own rows; no rows are sent.
   Placement placement = {};
   NdSbp sbp = {};
-  // For global batches whose rows have lengths of their own, such as texts: behind the first axis the ranks' parts are
+  // For global batches whose rows have their own lengths, such as texts: behind the first axis the ranks' parts are
   // brought to the longest one's size, with this value, or with one for each tensor of a batch. Without it parts of
   // different shapes are an error.
   Padding padding_value = {};

@@ -9,7 +9,7 @@ namespace holon::data {
 
 using holon::place;
 
-// In pinned memory, where it lies on the CPU. Errors: there is no device.
+// In pinned memory, where it is on the CPU. Errors: there is no device.
 Tensor pinned(const Tensor& t);
 
 // The first row and the number of rows that this rank has of a tensor with `size` rows; none on ranks outside. Errors:

@@ -19,7 +19,7 @@ const AutocastMode& autocast_mode();
 AutocastMode exchange_autocast(const AutocastMode& mode);
 void clear_autocast_cache();
 
-// A region for a scope. enabled = false: ops inside of it run as written.
+// A region for a scope. enabled = false: ops inside it run as written.
 class AutocastGuard {
  public:
   explicit AutocastGuard(DType dtype = DType::kBFloat16, bool enabled = true, bool cache = true)

@@ -15,7 +15,7 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 
 // Runs any op by its name, with its attributes by theirs: call("sum", {x}, {{"dim", Dims{0}}}). For ops of a user's
-// library, which have no C++ function of their own; an absent optional tensor is Tensor(). Errors: as dispatch(); an
+// library, which have no generated C++ function; an absent optional tensor is Tensor(). Errors: as dispatch(); an
 // unknown op.
 TensorVec call(std::string_view op, TensorVec inputs, const std::vector<NamedAttr>& attrs = {});
 

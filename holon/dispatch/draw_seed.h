@@ -19,7 +19,7 @@ uint64_t seed_of_local_draws(const RandomState& state);
 uint64_t seed_of_global_draws(const Placement& placement);
 uint64_t seed_of_global_draws(std::span<const int> ranks);
 
-// A new seed has been set: it is agreed upon anew.
+// A new seed has been set: it is agreed upon again.
 void forget_agreed_seeds();
 
 }  // namespace holon

@@ -70,7 +70,7 @@ bool try_copy(const OpDef& op, const TensorVec& inputs, const Attrs& attrs) {
   return true;
 }
 
-// The same tensor of the graph with memory of its own.
+// The same tensor of the graph with its own memory.
 Tensor copy_of(const Tensor& t) {
   Array a = Array::empty_strided(t.array().shape,
                                  t.array().is_dense() ? t.array().strides : contiguous_strides(t.array().shape),

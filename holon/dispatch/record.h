@@ -20,7 +20,7 @@ bool shows_parameter(const OpDef& op);
 // where it would be left out in silence otherwise.
 void record_without_gradient(const OpDef& op, std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
-// Ties outputs to a node that is no registered op (to_global, a user's function).
+// Ties outputs to a node that is not a registered op (to_global, a user's function).
 void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::span<Tensor> outputs);
 
 }  // namespace holon

@@ -30,7 +30,7 @@ std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::s
                                      std::span<const Meta> out);
 
 // The same for a call of the op with these inputs, local or global; runs nothing. None for an op without inputs, which
-// makes what it is asked for. Errors: what dispatch() refuses; an op with a body, which has the signatures of the ops
+// makes what is requested. Errors: what dispatch() refuses; an op with a body, which has the signatures of the ops
 // in it (RuntimeError).
 std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 

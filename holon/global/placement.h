@@ -1,5 +1,5 @@
 // Where a global tensor lives: a device type and ranks in a hierarchy (a grid with one or more axes). The order of the
-// ranks is kept as given and is meant: part i lies on the i-th rank. Interned: a handle is one pointer, and comparing
+// ranks is kept as given and is meant: part i is on the i-th rank. Interned: a handle is one pointer, and comparing
 // two is comparing pointers. Thread-safe; placements live as long as the process.
 #pragma once
 
@@ -34,7 +34,7 @@ class Placement {
 
   DeviceType device_type() const { return data().type; }
   bool simulated() const { return data().simulated; }
-  // The device that this rank's parts lie on.
+  // The device that this rank's parts are on.
   Device device() const;
   std::span<const int> ranks() const { return data().ranks; }
   const Dims& hierarchy() const { return data().hierarchy; }
@@ -48,7 +48,7 @@ class Placement {
   bool contains(int rank) const { return index_of(rank) >= 0; }
   // Where the index-th rank stands along each axis of the hierarchy.
   Dims coordinate(int index) const;
-  // The ranks that stand where `index` does but for axis rank_dim, in the order of that axis.
+  // The ranks that stand where `index` does except axis rank_dim, in the order of that axis.
   std::vector<int> group(int index, int rank_dim) const;
 
   std::string str() const;  // placement(type="cpu", ranks=[[0, 1], [2, 3]])

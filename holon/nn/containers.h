@@ -10,7 +10,7 @@
 namespace holon::nn {
 
 // Modules one after the other, named "0", "1", ... or as they are added. Each is called with a tensor and returns one.
-// Modules that draw their parameters stand in braces, Sequential{Linear(2, 3), Linear(3, 1)}: they are then made in
+// Modules that draw their parameters are in braces, Sequential{Linear(2, 3), Linear(3, 1)}: they are then made in
 // this order, as in Python. The arguments of a call in parentheses are made in the compiler's order, GCC's last one
 // first.
 class Sequential : public Layer<Sequential> {

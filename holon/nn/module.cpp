@@ -62,7 +62,7 @@ std::string joined(const std::vector<std::string>& names, const char* between = 
   return names.size() > kMost ? fmt::format("{} and {} more", text, names.size() - kMost) : text;
 }
 
-// What stands before all missing names in those that are there instead, as a wrapper's "module."; empty: nothing does.
+// What is before all missing names in those that are there instead, as a wrapper's "module."; empty: nothing does.
 std::string prefix_of(const std::vector<std::string>& missing, const std::vector<std::string>& unexpected) {
   if (missing.empty()) return "";
   for (auto& name : unexpected) {

@@ -58,7 +58,7 @@ class Module {
   Module& operator=(const Module&) = default;
 
   // Each returns what it registered. Errors: a name that is empty, has a dot or is taken; an undefined tensor.
-  // The parameter becomes a leaf that requires grad. A buffer that is not persistent is no part of state_dict().
+  // The parameter becomes a leaf that requires grad. A buffer that is not persistent is not a part of state_dict().
   Tensor& register_parameter(const std::string& name, Tensor value);
   Tensor& register_buffer(const std::string& name, Tensor value, bool persistent = true);
   template <class M>
@@ -168,7 +168,7 @@ class Layer : public Module {
 
 // A layout from patterns of names, of which the first that fits counts: {{"*.weight", sbp::split(0)}, {"*",
 // sbp::broadcast()}}.
-// `*` stands for any text, `?` for one character. Errors, when asked: no pattern fits.
+// `*` represents any text, `?` for one character. Errors, when asked: no pattern fits.
 LayoutByName layout_by_patterns(std::vector<std::pair<std::string, NdSbp>> patterns);
 
 }  // namespace holon::nn

@@ -17,7 +17,7 @@ struct EmbeddingOptions {
 };
 class Embedding : public Layer<Embedding> {
  public:
-  // Errors: a padding_idx that is no row.
+  // Errors: a padding_idx that is not a row.
   Embedding(int64_t rows, int64_t width, const EmbeddingOptions& options = {});
   Tensor forward(const Tensor& indices) const;
   Tensor weight;

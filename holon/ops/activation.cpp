@@ -1,5 +1,5 @@
 // Activations and their fused gradients. None is linear: a partial sum is added up before. The gradients are ops with
-// gradients of their own, so that they can be differentiated again.
+// their own gradients, so that they can be differentiated again.
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {

@@ -163,7 +163,7 @@ HOLON_OP(scaled_dot_product_attention,
       double scale = c.has("scale"_attr) ? c.f("scale"_attr)
                                          : 1 / std::sqrt(static_cast<double>(std::max<int64_t>(q.size(-1), 1)));
 
-      // Leading axes broadcast, but for the heads of grouped queries.
+      // Leading axes broadcast, except the heads of grouped queries.
       Dims lead_q = leading(q.shape()), lead_k = leading(k.shape()), lead_v = leading(v.shape());
       int64_t share = 1;
       if (c.b("enable_gqa"_attr)) {

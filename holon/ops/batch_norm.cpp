@@ -287,7 +287,7 @@ HOLON_OP(group_norm_stats,
       c.out(rows, statistics_dtype(c.dtype_of(0)));
     })
     .rule([](RuleCall& r) {
-      // Whole groups: channels that are groups of their own divide in any way.
+      // Whole groups: channels that are their own groups divide in any way.
       int64_t groups = r.i("groups"_attr);
       int n = r.rule.factor(), k = r.rule.factor(false, r.in[0].shape[1] == groups ? 0 : groups);
       r.rule.in(0, 0, n);

@@ -13,7 +13,7 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     .infer([](Infer& c) { c.out(c.shape(0), c.dtype("dtype"_attr)); })
     .rule([](RuleCall& r) {
       elementwise_rule(r.in, r.out, r.rule);
-      // Between floating point types a conversion is linear but for rounding; to integers it is not.
+      // Between floating point types a conversion is linear except rounding; to integers it is not.
       if (!is_floating(r.in[0].dtype) || !is_floating(r.out[0].dtype)) return;
       Signature s;
       s.in.push_back(sbp::partial_sum());

@@ -21,7 +21,7 @@ kernels::CrossEntropy options_of(const KernelCall& c, size_t input) {
   return o;
 }
 
-// The leading axes merged into one of rows; a view of what lies in order.
+// The leading axes merged into one of rows; a view of what is in order.
 Array as_rows(const Array& a, int n_columns) {
   if (a.ndim() == n_columns + 1) return a;
   Dims shape{1}, strides;

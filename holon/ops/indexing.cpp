@@ -280,7 +280,7 @@ Tensor index(const Tensor& x, const std::vector<Index>& given) {
     if (order.size()) t = permute(t, order);
     return index_axes(operands({t}, key), order.size() ? 0 : key.tensor_axes[0]);
   }
-  return t == x ? reshape(x, x.shape()) : t;  // a tensor of its own
+  return t == x ? reshape(x, x.shape()) : t;  // its own tensor
 }
 
 void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& assigned, bool accumulate) {

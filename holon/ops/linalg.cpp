@@ -1,4 +1,4 @@
-// Small linear algebra: products with a name of their own, contractions by index letters, norms. All are made of the
+// Small linear algebra: products with their own name, contractions by index letters, norms. All are made of the
 // products in matmul.cpp, reductions and views, so that their distribution follows from those.
 #include <cmath>
 #include <limits>
@@ -130,7 +130,7 @@ Operand contract(Operand a, Operand b, F needed) {
   for (int l : a.labels) (!has(b.labels, l) ? only_a : needed(l) ? batch : inner).push_back(l);
   for (int l : b.labels)
     if (!has(a.labels, l)) only_b.push_back(l);
-  // An axis of size 1 of the ellipsis stands for any size.
+  // An axis of size 1 of the ellipsis represents any size.
   for (auto it = inner.begin(); it != inner.end();) {
     if (a.size(*it) == b.size(*it)) {
       ++it;
@@ -175,7 +175,7 @@ Operand contract(Operand a, Operand b, F needed) {
   return c;
 }
 
-// One side of the equation; ellipsis: how many axes "..." stands for, -1 where it cannot stand.
+// One side of the equation; ellipsis: how many axes "..." represents, -1 where it cannot stand.
 Labels read_labels(std::string_view text, int ellipsis, std::string_view equation) {
   Labels labels;
   bool seen = false;

@@ -106,7 +106,7 @@ HOLON_OP(multi_head_attention,
       int64_t n = query.shape()[0], length = query.shape()[1], keys = key.shape()[1];
       Tensor attn_mask = c.in(10);
       bool causal = c.b("is_causal"_attr);
-      // Beside another mask, or where the weights are asked for, causality is a mask too.
+      // Beside another mask, or where the weights are requested, causality is a mask too.
       if (causal && !attn_mask.defined() && (c.present(11) || c.b("need_weights"_attr)))
         attn_mask = causal_mask(query, length, keys);
       Tensor mask = score_mask(attn_mask, c.in(11), {n, heads, length, keys}, q.dtype());

@@ -16,7 +16,7 @@ namespace holon::ops {
 
 namespace {
 
-// What this rank's tensors without an exchange of their own looked like, by layout.
+// What this rank's tensors without their own exchange looked like, by layout.
 struct AgreedParts {
   std::unordered_map<const GlobalSpec*, Foreseen> by_spec;
 };

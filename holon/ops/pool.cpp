@@ -105,7 +105,7 @@ Tensor whole(const Tensor& y, const Dims& s, int64_t h, int64_t w) {
   return reshape(y, {s[0], s[1], y.shape()[2], h, w});
 }
 
-// The largest values, and their places in [d, h, w] if asked for.
+// The largest values, and their places in [d, h, w] if requested.
 std::array<Tensor, 2> max_windows(const BodyCall& c, int n, bool indices) {
   Windows w = windows_of(c, n, true);
   bool ceil = c.b("ceil_mode"_attr);

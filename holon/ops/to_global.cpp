@@ -134,7 +134,7 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
     int64_t total = 0;
     for (int i = 0; i < p.size(); ++i) {
       Dims at = p.coordinate(i);
-      bool counts = true;  // along the axes that do not split d, the first rank stands for all
+      bool counts = true;  // along the axes that do not split d, the first rank represents all
       for (int a = 0; a < at.size(); ++a) counts &= spec->nd_sbp[a].is_split(d) || at[a] == 0;
       if (counts) total += parts[static_cast<size_t>(p.ranks()[static_cast<size_t>(i)])].sizes[d];
     }

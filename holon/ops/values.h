@@ -30,7 +30,7 @@ Tensor tensor(const std::vector<T>& values, const Dims& shape, const TensorOptio
   return tensor(std::span<const T>(values), shape, options);
 }
 
-// A number, a row or rows of numbers as they stand in a program: tensor(3.5), tensor({1, 2, 3}), tensor({{0.5, 1.0},
+// A number, a row or rows of numbers as they are in a program: tensor(3.5), tensor({1, 2, 3}), tensor({{0.5, 1.0},
 // {1.5, 2.0}}). Floating-point ones become float32, whole ones int64. Errors: rows of unlike lengths; see above.
 template <class T>
 requires std::is_arithmetic_v<T> Tensor tensor(T value, const TensorOptions& options = {});
@@ -41,7 +41,7 @@ requires std::is_arithmetic_v<T> Tensor tensor(std::initializer_list<std::initia
                                                const TensorOptions& options = {});
 
 // The global tensor whose whole value is `alike`, a local tensor with the same values on every rank: each keeps a copy
-// of its part, and nothing is sent. As a partial sum the value lies on the first rank. Errors: a global tensor; an
+// of its part, and nothing is sent. As a partial sum the value is on the first rank. Errors: a global tensor; an
 // nd_sbp that does not fit.
 Tensor place(const Tensor& alike, const Placement& placement, const NdSbp& nd_sbp);
 

@@ -1,4 +1,4 @@
-// The clipping of gradients: eagerly, and taken down where a graph is being captured.
+// The clipping of gradients: eagerly, and recorded where a graph is being captured.
 #pragma once
 
 #include <span>
@@ -45,7 +45,7 @@ struct Clipping {
 Clipping clipping_of(const Clip& clip, std::span<const Array> parts, std::span<const GlobalSpec* const> specs,
                      bool wide);
 
-// A tracer (Context::tracer()) that takes down what is clipped.
+// A tracer (Context::tracer()) that records what is clipped.
 class ClipRecorder {
  public:
   virtual ~ClipRecorder() = default;

@@ -9,7 +9,7 @@ namespace holon::optim {
 
 enum class Combine : uint8_t { kSum, kLargest, kSmallest };
 
-// values holds `width` numbers for each of specs: of this rank's part of a tensor of that layout (whatever stands there
+// values holds `width` numbers for each of specs: of this rank's part of a tensor of that layout (whatever is there
 // on ranks without a part is not read); nullptr: a local tensor, whose numbers stay. They become the whole tensor's:
 // every element counts once, and every rank gets the same bits. everywhere: on all ranks of the world, else on those of
 // the placement. Collective. Pre: no layout has a partial sum.

@@ -59,7 +59,7 @@ const GlobalSpec* state_spec(const Rule& rule, const Tensor& param);
 void check(const Rule& rule);
 
 // One step of all slots that have a gradient. In the scope of a kernels::RecordedUpdate it is the next step that is
-// recorded, or whose numbers are asked for: nothing is counted, and what needs more than one kernel does not fit.
+// recorded, or whose numbers are requested: nothing is counted, and what needs more than one kernel does not fit.
 void update(const Rule& rule, std::span<Slot> slots);
 // Counts a step that a recording has made.
 void count_update(const Rule& rule, std::span<Slot> slots);

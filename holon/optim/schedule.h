@@ -30,12 +30,12 @@ double warmup_factor(int64_t step, double factor, int64_t iters, std::string_vie
 
 // From base to eta_min along half a cosine over t_max steps, and back over the next t_max.
 double cosine_annealing_lr(int64_t step, double base, int64_t t_max, double eta_min);
-// Half a cosine from base to eta_min over t_0 steps, then anew over t_0 * t_mult, and so on. Errors: t_mult below 1.
+// Half a cosine from base to eta_min over t_0 steps, then again over t_0 * t_mult, and so on. Errors: t_mult below 1.
 // The base is multiplied by decay_rate at each restart; from restart number restart_limit on (0: never) the rate is
 // eta_min.
 double cosine_warm_restarts_lr(int64_t step, double base, int64_t t_0, int64_t t_mult, double eta_min,
                                double decay_rate = 1, int64_t restart_limit = 0);
-// (base - end) (1 - step / steps)^power + end; from `steps` on it is end, or with cycle falls anew over twice, three
+// (base - end) (1 - step / steps)^power + end; from `steps` on it is end, or with cycle falls again over twice, three
 // times ... as many steps.
 double polynomial_lr(int64_t step, double base, int64_t steps, double end, double power, bool cycle);
 
@@ -49,7 +49,7 @@ struct OneCycle {
   double div_factor = 25, final_div_factor = 1e4;
   bool three_phase = false;
   double base_momentum = 0.85, max_momentum = 0.95;  // the momentum goes the other way
-  // Errors: step beyond total_steps; pct_start outside of [0, 1].
+  // Errors: step beyond total_steps; pct_start outside [0, 1].
   double lr(int64_t step) const;
   double momentum(int64_t step) const;
 

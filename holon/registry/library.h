@@ -1,4 +1,4 @@
-// Ops from outside of the tree: a shared library whose HOLON_OP declarations join the registry when it is loaded.
+// Ops from outside the tree: a shared library whose HOLON_OP declarations join the registry when it is loaded.
 #pragma once
 
 #include <string>

@@ -88,7 +88,7 @@ class RuleCall : public AttrReader {
   Rule& rule;
 };
 
-// What a kernel gets: local arrays, and where they lie in the logical tensors.
+// What a kernel gets: local arrays, and where they are in the logical tensors.
 class KernelCall : public AttrReader {
  public:
   KernelCall(const OpDef& op, const Attrs& attrs, std::span<const Array* const> in, std::span<Array* const> out)
@@ -162,7 +162,7 @@ class CallShapes : public AttrReader {
 };
 
 // The gradient: a composition of ops. x(i) and y(i) are the inputs and outputs that .saves() names; the others have a
-// shape only. dy(i) is defined for at least one output; needs(i) tells whether input i's gradient is asked for.
+// shape only. dy(i) is defined for at least one output; needs(i) tells whether input i's gradient is requested.
 class Grad : public AttrReader {
  public:
   Grad(const OpDef& op, const Attrs& attrs, std::span<const Tensor> dy, std::span<const Tensor> x,
@@ -234,7 +234,7 @@ struct OpDef {
   uint32_t writes_over = 0;              // inputs that its kernel may write outputs over
   bool method = true, function = true;   // bound in Python as Tensor.name, as holon.name
   bool cpp_function = true;              // tools/generate_ops.py writes a function for C++
-  bool wraps_numbers = false;            // a Python number may stand for a tensor: one without axes is made of it
+  bool wraps_numbers = false;            // a Python number may represent a tensor: one without axes is made of it
   bool unwraps = false;                  // a list of one output is that output in Python
   std::string unwraps_unless;            // ... unless this bool attribute is true
   bool on_host = false;                  // its kernel reads arrays itself, as only the CPU can
@@ -410,7 +410,7 @@ class OpBuilder {
     def_->cpp_function = false;
     return *this;
   }
-  // A list of one output comes to Python as that tensor, but for calls with the named bool attribute true.
+  // A list of one output comes to Python as that tensor, except calls with the named bool attribute true.
   OpBuilder& unwraps(std::string_view unless = {}) {
     def_->unwraps = true;
     def_->unwraps_unless = unless;
@@ -441,7 +441,7 @@ std::vector<std::pair<std::string, const OpDef*>> all_aliases();
 
 }  // namespace holon
 
-// HOLON_OP(name, "name(...) -> Tensor").doc(...)...;  The schema stands in the macro as plain text, because
+// HOLON_OP(name, "name(...) -> Tensor").doc(...)...;  The schema is in the macro as plain text, because
 // tools/generate_ops.py reads it there.
 #define HOLON_OP(name, schema) static const ::holon::OpBuilder holon_op_##name = ::holon::define_op(schema)
 #define HOLON_ALIAS(alias, name) static const bool holon_alias_##alias = ::holon::define_alias(#alias, #name)

@@ -10,7 +10,7 @@ namespace holon {
 class OpName {
  public:
   explicit constexpr OpName(const char* name) : name_(name) {}
-  // Looked up when it is first asked for: all ops are declared then.
+  // Looked up when it is first requested: all ops are declared then.
   const OpDef& def() const {
     const OpDef* known = def_.load(std::memory_order_acquire);
     if (!known) [[unlikely]]

@@ -1,5 +1,6 @@
 // Sharding rules in factors, for one axis of ranks. An axis of an operand is labelled with a factor; splitting a factor
-// splits every operand that carries it and leaves the others whole. Signatures are derived, never written by hand.
+// splits every operand that carries it and leaves the others whole. Signatures are derived; an op adds by hand
+// (Rule::add) only those that factors cannot express.
 #pragma once
 
 #include <array>
@@ -65,13 +66,13 @@ class Rule {
   std::vector<Signature> extra_;
 };
 
-// Applies an einsum-like text: "m k, k n -> m n"; a leading "..." stands for axes aligned at the right by broadcasting;
-// an upper-case name (or one in brackets "[k]") is whole. Factors that no output carries are contracted.
+// Applies an einsum-like text: "m k, k n -> m n"; a leading "..." represents axes aligned at the right by broadcasting;
+// an upper-case name is whole. Factors that no output carries are contracted.
 void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<const Meta> out, Rule& rule,
                      const char* op);
 
 // The outputs' shapes by such a text: each axis has the size of its factor, the ellipsis that of the inputs broadcast.
-// Errors (ValueError): a text that is no rule for these inputs; a factor with two sizes; one that stands in outputs
+// Errors (ValueError): a text that is not a rule for these inputs; a factor with two sizes; one that is in outputs
 // only.
 std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in, const char* op);
 

@@ -1,7 +1,7 @@
 // The signature of an op as text, and its parsed form:
 //   "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor"
 // Types: Tensor, Tensor?, Tensor[], int, float, bool, Scalar, str, dtype, device, placement, sbp, int[], int[2] (one
-// int stands for both), int... and Tensor... (may be given as several arguments); "?" after a type lets None through.
+// int represents both), int... and Tensor... (may be given as several arguments); "?" after a type lets None through.
 // Several outputs may have names: "-> (Tensor values, Tensor indices)".
 #pragma once
 

@@ -36,7 +36,7 @@ class Node : public RefCounted {
   Node();
   ~Node() override;
   virtual const char* name() const = 0;
-  // grads[i]: the gradient of output i, undefined where nothing reached it. Returns one per edge; undefined stands for
+  // grads[i]: the gradient of output i, undefined where nothing reached it. Returns one per edge; undefined represents
   // zero.
   virtual TensorVec backward(std::span<const Tensor> grads) = 0;
   // Drops what was kept; a later backward() raises.

@@ -2,7 +2,7 @@
 //
 // A local tensor lives on one device of this rank. A global tensor has a placement and an nd_sbp; it exists, with its
 // logical shape, dtype and sbp, on every rank of the world, and holds a local part on the ranks of its placement. One
-// that was made without a value, or stands for a gradient that is not there, is undefined: reading it is an error
+// that was made without a value, or represents a gradient that is not there, is undefined: reading it is an error
 // (RuntimeError).
 #pragma once
 
@@ -70,9 +70,9 @@ class Tensor {
   const Placement& placement() const;
   const NdSbp& nd_sbp() const;
   const Array& array() const { return here().array; }
-  // This rank's data lies in pinned memory (see the op pin_memory).
+  // This rank's data is in pinned memory (see the op pin_memory).
   bool is_pinned() const { return here().array.is_pinned(); }
-  // This rank's data as it lies in memory. Errors: T is not the dtype; the tensor is not contiguous here.
+  // This rank's data as it is in memory. Errors: T is not the dtype; the tensor is not contiguous here.
   template <class T>
   std::span<T> data() const {
     check_data(DTypeOf<T>::value);
@@ -98,7 +98,7 @@ class Tensor {
   void retain_grad();
   // Called with the gradient of this tensor during backward; what it returns, if defined, replaces the gradient.
   void register_hook(std::function<Tensor(const Tensor&)> hook);
-  // The same values, outside of the recorded graph; shares memory.
+  // The same values, outside the recorded graph; shares memory.
   Tensor detach() const;
 
   // Computes the gradients of all leaves that this tensor depends on. Errors: it requires no grad; it is not a scalar

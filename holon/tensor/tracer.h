@@ -1,4 +1,4 @@
-// What takes down ops instead of running them: while a rank has a Tracer, dispatch infers, chooses signatures and
+// What records ops instead of running them: while a rank has a Tracer, dispatch infers, chooses signatures and
 // records for backward as ever, but its tensors are symbolic (TensorImpl::capture) and no kernel runs.
 // holon/graph/capture is the one.
 #pragma once
@@ -19,7 +19,7 @@ class Tracer {
   // A call of an op with a kernel or a view. inputs have the specs of the chosen signature; outputs, made by dispatch
   // without data, become symbolic.
   virtual void op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) = 0;
-  // t under another spec, outside of the recorded graph. asked: by the user, who is not second-guessed.
+  // t under another spec, outside the recorded graph. asked: by the user, who is not second-guessed.
   virtual Tensor box(const Tensor& t, const GlobalSpec* to, bool asked) = 0;
   // This rank's part of t, seen as a part of a tensor of this shape and spec (nullptr: as a local tensor).
   virtual Tensor relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) = 0;
@@ -31,7 +31,7 @@ class Tracer {
   virtual void gradient(TensorImpl& leaf, const Tensor& g) = 0;
   // The gradient of a leaf so far, or an undefined tensor.
   virtual Tensor gradient_of(const TensorImpl& leaf) const = 0;
-  // A place among the random draws of the step; what it returns stands for the counter.
+  // A place among the random draws of the step; what it returns represents the counter.
   virtual int64_t draw(bool global) = 0;
   // What backward needs to have its nodes take the place of the forward one: the mark is kept with a tape node...
   virtual int32_t mark() const = 0;
@@ -41,7 +41,7 @@ class Tracer {
   virtual void backward(bool begins) = 0;
   // The gradient with which backward() begins where none is given.
   virtual Tensor seed(Tensor ones) = 0;
-  // copy is t outside of the tape.
+  // copy is t outside the tape.
   virtual void detached(const Tensor& t, const Tensor& copy) = 0;
   // Whether the tensor, which has a value now, has another one at each step: a parameter, a buffer, what an op has
   // written to.

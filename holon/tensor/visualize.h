@@ -40,7 +40,7 @@ Picture picture(const Dims& shape, DType dtype, const GlobalSpec* spec);
 
 // picture(t).text(): one line for each stretch of the last axis but one.
 std::string visualize(const Tensor& t);
-// picture(t).svg(), a document of its own.
+// picture(t).svg(), its own document.
 std::string visualize_svg(const Tensor& t);
 
 }  // namespace holon

@@ -1,6 +1,6 @@
 // What the stubs say of a parameter or a result that is any Python object to nanobind, since its function reads or
 // makes it by itself: HandleOf<"Tensor | Sequence[Tensor]"> tensors. tools/generate_stubs.py has the names that may
-// stand there.
+// are there.
 #pragma once
 
 #include <nanobind/nanobind.h>

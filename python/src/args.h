@@ -35,7 +35,7 @@ const Tensor& expect_tensor(nb::handle o, const char* call, const char* argument
 // "str 'abc'", "list of 3", "Tensor [4, 5]": for messages.
 std::string describe(PyObject* o);
 
-// numpy's scalar types, found when first needed; false where o is no numpy object at all.
+// numpy's scalar types, found when first needed; false where o is not a numpy object at all.
 bool is_numpy(PyObject* o);
 bool is_numpy_array(PyObject* o);
 

@@ -319,7 +319,7 @@ bool ArgParser::accepts(size_t at, PyObject* o) const {
     }
     case ArgType::kScalar: {
       Scalar v;
-      return !is_tensor(o) && to_scalar(o, &v);  // a tensor has a form of its own, with a gradient
+      return !is_tensor(o) && to_scalar(o, &v);  // a tensor has its own form, with a gradient
     }
     case ArgType::kText: return PyUnicode_Check(o);
     case ArgType::kInts: {
@@ -504,8 +504,8 @@ PyTypeObject* result_type(const OpDef& op) {
 
 }  // namespace
 
-// A view is no copy: what is written to it would be lost. (Layouts that are the library's own choice, such as channels
-// last in memory, are copied all the same: there PyTorch has rows in their order, and a view.)
+// A view is not a copy: what is written to it would be lost. (Layouts that are the library's own choice, such as
+// channels last in memory, are copied all the same: there PyTorch has rows in their order, and a view.)
 static void require_view(const OpDef& op, PyObject* first, const Tensor& out) {
   static const OpDef* const view = &find_op("view");
   const Tensor& x = tensor_of(first);

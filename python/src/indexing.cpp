@@ -37,7 +37,7 @@ Index parse_item(PyObject* o) {
   return t;
 }
 
-// A list of what indexes an axis by itself stands for the tuple of it, as in PyTorch: x[[rows, columns]].
+// A list of what indexes an axis by itself represents the tuple of it, as in PyTorch: x[[rows, columns]].
 bool stands_for_tuple(PyObject* key) {
   constexpr Py_ssize_t kMost = 32;  // a longer list is data
   if (!PyList_Check(key) || PyList_GET_SIZE(key) >= kMost) return false;

@@ -62,7 +62,7 @@ nb::object put_together(PyObject* tree, std::span<const Tensor> tensors, size_t*
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.ptr()); ++i)
       d[nb::handle(PyTuple_GET_ITEM(keys.ptr(), i))] = put_together(PyTuple_GET_ITEM(tree, i + 3), tensors, next);
     if (type == reinterpret_cast<PyObject*>(&PyDict_Type)) return d;
-    // A dict with a constructor of its own, such as defaultdict, is copied as a plain one.
+    // A dict with its own constructor, such as defaultdict, is copied as a plain one.
     PyObject* made = PyObject_CallOneArg(type, d.ptr());
     if (made) return nb::steal(made);
     PyErr_Clear();

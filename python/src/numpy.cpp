@@ -215,7 +215,7 @@ DLDevice dl_device(const Tensor& t) {
   return {kDLCuda, d.index};
 }
 
-// Libraries have streams of their own: what one hands to another has been waited for, both ways.
+// Libraries have their own streams: what one hands to another has been waited for, both ways.
 void wait_for(const DLDevice& d) {
   if (d.type == kDLCuda) device_runtime(parse_device_type("cuda"))->wait_for_all(d.id);
 }

@@ -74,7 +74,7 @@ PyObject* find_override(PyObject* o) {
   return found;
 }
 
-// A call that failed is taken over by an argument that is no tensor and whose type has __holon_function__(op, args,
+// A call that failed is taken over by an argument that is not a tensor and whose type has __holon_function__(op, args,
 // kwargs); else its error stays.
 PyObject* call_override(PyObject* self, PyObject* const* args, size_t nargs, PyObject* kwnames) noexcept {
   return guarded([&]() -> PyObject* {

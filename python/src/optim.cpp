@@ -156,7 +156,7 @@ void optimizer_step(const std::string& kind, HandleOf<"Sequence[Tensor]"> params
   }
 }
 
-// A state tensor as the rule wants it for the parameter: its dtype, layout and device, in memory of its own.
+// A state tensor as the rule wants it for the parameter: its dtype, layout and device, in its own memory.
 // Collective.
 ObjectOf<"Tensor"> state_like(const std::string& kind, nb::typed<nb::dict, nb::str, nb::any> options,
                               const Tensor& param, const Tensor& value) {

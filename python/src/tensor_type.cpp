@@ -165,7 +165,7 @@ PyObject* binary(const Form& f, PyObject* a, PyObject* b) noexcept {
   });
 }
 
-// Python falls back to the plain operator, and binds the name anew, where there is no in-place form.
+// Python falls back to the plain operator, and binds the name again, where there is no in-place form.
 PyObject* in_place(const Form& f, PyObject* self, PyObject* other) noexcept {
   return guarded([&]() -> PyObject* {
     TensorVec in;

@@ -9,7 +9,7 @@ namespace holon::comm {
 
 class Herald {
  public:
-  // Connects in a thread of its own: nobody waits for a store that is late or gone.
+  // Connects in its own thread: nobody waits for a store that is late or gone.
   Herald(const std::string& host, int port, const std::string& token);
   ~Herald();
   Herald(const Herald&) = delete;

@@ -25,7 +25,7 @@ struct LaunchOptions {
   std::vector<std::string> program;  // and its arguments
 };
 
-// Errors: an unknown option or a value out of range (ValueError). Prints the help and exits if it is asked for.
+// Errors: an unknown option or a value out of range (ValueError). Prints the help and exits if it is requested.
 LaunchOptions parse_launch_options(int argc, char** argv);
 
 // Runs the program and returns the exit status: 0 if all ranks ended well, else the first failing rank's, or 128 + its

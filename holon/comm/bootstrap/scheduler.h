@@ -12,7 +12,7 @@ struct MeetingPlace {
 };
 
 // MASTER_ADDR and MASTER_PORT; where they are not set, the first node of SLURM_STEP_NODELIST, else this host, and a
-// port made from the job's identity, else 29500. Errors: MASTER_PORT is no port.
+// port made from the job's identity, else 29500. Errors: MASTER_PORT is not a port.
 MeetingPlace meeting_place();
 
 // The first host of a list as SLURM writes them: "gpu[07-09,12],login" gives "gpu07".

@@ -43,7 +43,7 @@ class StoreServer {
 class StoreClient {
  public:
   // Connects, trying again until timeout_s have passed: the server may not have started yet, its name may not be known
-  // yet. Errors: nobody answers in time, what answers is no store of Holon's, or they do not know the same token.
+  // yet. Errors: nobody answers in time, what answers is not a store of Holon's, or they do not know the same token.
   StoreClient(const std::string& host, int port, const std::string& token, double timeout_s);
   ~StoreClient();
   StoreClient(const StoreClient&) = delete;

@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// One address gets this long to answer; then the name is asked for again, which may have moved.
+// One address gets this long to answer; then the name is looked up again, as it may have moved.
 constexpr double kAttemptSeconds = 5;
 
 Clock::time_point after(double seconds) {

@@ -5,7 +5,7 @@
 
 namespace holon::comm {
 
-// HOLON_STORE_TOKEN; else what stands in the file HOLON_STORE_TOKEN_FILE, which the first of all makes, readable by its
+// HOLON_STORE_TOKEN; else what is in the file HOLON_STORE_TOKEN_FILE, which the first of all makes, readable by its
 // user alone, and the others wait for; else "". Errors: the file cannot be written or read, is empty, or does not come
 // within limit_s.
 std::string store_token(bool first, double limit_s);

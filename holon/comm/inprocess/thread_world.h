@@ -11,7 +11,7 @@ namespace holon::comm {
 // The control block of a world of threads.
 class ThreadBlock {
  public:
-  // hosts: which of the ranks play at being on hosts of their own; empty: all on one.
+  // hosts: which of the ranks play at being on their own hosts; empty: all on one.
   explicit ThreadBlock(int world_size, Hosts hosts = {});
   ~ThreadBlock();
   ThreadBlock(const ThreadBlock&) = delete;

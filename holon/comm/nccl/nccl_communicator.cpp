@@ -54,7 +54,7 @@ class Watch {
   bool running_ = false;
 };
 
-// A wire is a communicator of the giver and the taker, with a stream of its own.
+// A wire is a communicator of the giver and the taker, with its own stream.
 class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
  public:
   NcclCommunicator(std::span<const int> ranks, int index, const std::byte* id, int device_index, bool wire = false)

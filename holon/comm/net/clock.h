@@ -1,4 +1,4 @@
-// The clocks of several hosts, for traces that show their ranks side by side.
+// The clocks of several hosts, for traces that show their ranks next to each other.
 #pragma once
 
 #include <cstdint>
