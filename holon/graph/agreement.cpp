@@ -78,13 +78,13 @@ std::string place_of(const Graph& g, const Node& n) {
       : fmt::format("  [{}{}{}]", scope, scope.empty() || site.empty() ? "" : ", ", site);
 }
 
-std::string options_text(const Graph& g, const std::vector<int8_t>& form_of, const StepOptions& o) {
+std::string options_text(const Graph& g, const std::vector<int8_t>& variant_of, const StepOptions& o) {
   std::string s =
       fmt::format("{} inputs, {} outputs, {} parameters and constants, {} micro-batches, schedule {}, ZeRO {}, "
                   "memory budget {}, buckets of {} bytes{}",
                   g.inputs.size(), g.outputs.size(), g.externals.size(), g.micro_batches, o.schedule, o.zero_stage,
-                  o.memory_budget_bytes, o.bucket_bytes, form_of.empty() ? "" : ", variants of micro-batches");
-  for (int8_t f : form_of) s += fmt::format(" {}", f);
+                  o.memory_budget_bytes, o.bucket_bytes, variant_of.empty() ? "" : ", variants of micro-batches");
+  for (int8_t f : variant_of) s += fmt::format(" {}", f);
   for (auto& path : o.recompute) s += ", recomputes " + path;
   for (auto& pass : o.disabled_passes) s += ", without pass " + pass;
   return s;
@@ -106,15 +106,15 @@ std::vector<int> ranks_of(const Graph& g) {
   return {ranks.begin(), ranks.end()};
 }
 
-uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<Graph>& forms,
-                              const std::vector<int8_t>& form_of, const StepOptions& options) {
+uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<Graph>& variants,
+                              const std::vector<int8_t>& variant_of, const StepOptions& options) {
   if (alone(ranks)) return 0;
   comm::Communicator& c = comm::communicator(ranks);
-  const Graph& g = forms[0];
-  const std::string text = options_text(g, form_of, options);
+  const Graph& g = variants[0];
+  const std::string text = options_text(g, variant_of, options);
   Hasher captures;
-  for (auto& form : forms) captures.add(hash(form));
-  const uint64_t mine_hash = (forms.size() == 1 ? hash(g) : captures.value()) ^ hash_text(text);
+  for (auto& variant : variants) captures.add(hash(variant));
+  const uint64_t mine_hash = (variants.size() == 1 ? hash(g) : captures.value()) ^ hash_text(text);
   if (alike(gather(c, "compilation of a graph", mine_hash))) {
     Hasher h;
     h.add(mine_hash);
@@ -124,9 +124,9 @@ uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<G
   const char* way_out = "Every rank must run the same build() with the same config: neither may depend on the rank.";
   std::vector<uint64_t> nodes;
   std::vector<std::pair<const Graph*, const Node*>> of;
-  for (auto& form : forms) {
-    for (uint64_t h : node_hashes(form)) nodes.push_back(h);
-    for (auto& n : form.nodes) of.emplace_back(&form, &n);
+  for (auto& variant : variants) {
+    for (uint64_t h : node_hashes(variant)) nodes.push_back(h);
+    for (auto& n : variant.nodes) of.emplace_back(&variant, &n);
   }
   Hasher all;
   for (uint64_t n : nodes) all.add(n);

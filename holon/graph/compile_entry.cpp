@@ -166,17 +166,18 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
   }
   const auto start = std::chrono::steady_clock::now();
   const graph::MicroBatches all = graph::divide_rows(inputs, config.micro_batches(), config.uneven());
-  for (int form = 0; form < all.forms(); ++form) e->captured.push_back(capture_form(inputs, all, form, *e));
+  for (int v = 0; v < all.variants(); ++v) e->captured.push_back(capture_variant(inputs, all, v, *e));
   match_outputs(e->captured, all);
-  e->form_of = all.form_of;
+  e->variant_of = all.variant_of;
   e->capture_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return e;
 }
 
-graph::Graph Graph::capture_form(std::span<const Tensor> inputs, const graph::MicroBatches& all, int form, Entry& e) {
+graph::Graph Graph::capture_variant(std::span<const Tensor> inputs, const graph::MicroBatches& all, int variant,
+                                    Entry& e) {
   FreshCasts casts(config);
   graph::Capture capture;
-  capture.set_micro_batches(all, form);
+  capture.set_micro_batches(all, variant);
   if (scaler_)
     capture.set_loss_scale([&](const Tensor& seed) {
       Tensor scale = scale_for(seed);
@@ -210,7 +211,7 @@ graph::Graph Graph::capture_form(std::span<const Tensor> inputs, const graph::Mi
     }
   }
   graph::Graph captured = capture.finish({outputs.begin(), outputs.size()});
-  if (form > 0 && captured.outputs.size() != e.captured[0].outputs.size())
+  if (variant > 0 && captured.outputs.size() != e.captured[0].outputs.size())
     fail_value("{}: build() returns {} tensors for micro-batches with some numbers of rows and {} for others. It must "
                "always return the same number.",
                name(), e.captured[0].outputs.size(), captured.outputs.size());
@@ -240,9 +241,9 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
   check_stages(name(), stages);
   step_options(&options);
   auto e = capture_entry(inputs, variant);
-  e->step = std::make_unique<graph::Step>(e->captured, e->form_of, options);
-  for (auto& form : e->captured)
-    for (auto& x : form.externals) e->externals.emplace_back(x.tensor);
+  e->step = std::make_unique<graph::Step>(e->captured, e->variant_of, options);
+  for (auto& captured : e->captured)
+    for (auto& x : captured.externals) e->externals.emplace_back(x.tensor);
   for (size_t u = 0; u < e->links.size(); ++u) {
     auto& link = e->links[u];
     auto params = optimizers_[link.optimizer]->params(link.group);

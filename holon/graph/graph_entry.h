@@ -56,8 +56,8 @@ struct Graph::Entry {
   std::vector<Fingerprint> externals;
   std::vector<Link> links;
   std::vector<size_t> n_groups;        // of each optimizer
-  std::vector<graph::Graph> captured;  // for each form of micro-batches
-  std::vector<int8_t> form_of;         // of each micro-batch; empty: there is one
+  std::vector<graph::Graph> captured;  // for each variant of micro-batches
+  std::vector<int8_t> variant_of;      // of each micro-batch; empty: there is one
   double capture_s = 0;
   std::unique_ptr<graph::Step> step;
 };

@@ -314,7 +314,7 @@ std::string Graph::plan() const {
 std::string Graph::captured() const {
   std::string text;
   for (auto& e : entries_)
-    for (auto& form : e->captured) text += graph::str(form);
+    for (auto& variant : e->captured) text += graph::str(variant);
   return text;
 }
 

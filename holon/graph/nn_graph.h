@@ -15,8 +15,8 @@
 //
 // build() runs once for each signature: the shapes, dtypes, layouts and devices of the inputs, the gradient and
 // autocast mode, the modules' training flags and the config. Nothing is computed meanwhile; later calls run what was
-// taken down. A parameter's grad stays untouched. A parameter that gets other memory or another layout (to_global, to)
-// is captured anew.
+// recorded. A parameter's grad stays untouched. A parameter that gets other memory or another layout (to_global, to)
+// is captured again.
 //
 // Ops, parameters and errors go by the modules' paths ("net.fc1"): calls of modules that derive from nn::Layer are
 // seen.
@@ -54,9 +54,9 @@ class GraphConfig {
   // Inner values are computed again in backward until a rank needs no more than this. 0: no limit.
   void set_memory_budget(int64_t bytes);
   // How stages and micro-batches follow each other: "gpipe", "1f1b", "interleaved", "zero_bubble" (ZB-H1), or "auto":
-  // zero_bubble where each stage has ranks of its own, else 1f1b.
+  // zero_bubble where each stage has its own ranks, else 1f1b.
   void set_schedule(const std::string& schedule);
-  // The graph's modules are cut into so many stages by cost, where none has a stage of its own, and their parameters
+  // The graph's modules are cut into so many stages by cost, where none has its own stage, and their parameters
   // moved to the stages' placements: those given, else those of the parameters cut along their first axis. A block that
   // is cut between is a direct child of a registered module, or in a Sequential or ModuleList, whose children are
   // numbered. Counts for the first capture. Errors: n < 1; another number of placements.
@@ -135,7 +135,7 @@ class Graph {
   GraphConfig config;
 
   // Runs build(), compiled. Collective where it communicates. Errors: what build() and the passes raise; a call from
-  // inside of another graph's build(); a parameter that another graph updates.
+  // inside another graph's build(); a parameter that another graph updates.
   std::vector<Tensor> operator()(std::span<const Tensor> inputs) { return call(inputs, 0); }
   template <class... T>
   requires(std::convertible_to<T, Tensor>&&...) std::vector<Tensor>
@@ -146,7 +146,7 @@ class Graph {
   // Captures and compiles for inputs like these, which are not read. Collective.
   void compile(std::span<const Tensor> examples) { entry_for(examples, 0); }
 
-  // A line for each signature that was compiled, with what came of it. Modules and the config stand before.
+  // A line for each signature that was compiled, with what came of it. Modules and the config are before.
   std::string str() const;
   // This rank's instructions, and the graph as it was captured, of each signature.
   std::string plan() const;
@@ -183,7 +183,7 @@ class Graph {
   void add_optimizer(optim::Optimizer& optimizer, std::function<double(int64_t step)> lr = {});
   // backward() in build() begins with the scaler's scale instead of 1, and gradients are divided by it before they are
   // clipped and updated. An optimizer with a gradient that is not finite leaves the step out. The scaler must outlive
-  // the graph. Errors: build() gives backward() a gradient of its own.
+  // the graph. Errors: build() gives backward() its own gradient.
   void set_grad_scaler(optim::GradScaler& scaler);
   // The module's ops belong to this stage of a pipeline; its first input is brought to the placement, under its own sbp
   // where that fits, else broadcast. Errors: a negative stage; a module that is none of this graph's.
@@ -227,7 +227,7 @@ class Graph {
   Block& block_of(const Module& module, const char* call);
   std::unique_ptr<Entry> capture_entry(std::span<const Tensor> inputs, uint64_t variant);
   std::unique_ptr<Entry> compile_entry(std::span<const Tensor> inputs, uint64_t variant);
-  graph::Graph capture_form(std::span<const Tensor> inputs, const graph::MicroBatches& all, int form, Entry& e);
+  graph::Graph capture_variant(std::span<const Tensor> inputs, const graph::MicroBatches& all, int variant, Entry& e);
   TensorVec run_build(std::span<const Tensor> symbols);
   void cut_into_stages(std::span<const Tensor> inputs);
   bool fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const;

@@ -12,8 +12,8 @@
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/draw_seed.h"
 #include "holon/graph/agreement.h"
-#include "holon/graph/passes/forms.h"
 #include "holon/graph/passes/pass.h"
+#include "holon/graph/passes/variants.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
 #include "holon/graph/program/recordings.h"
@@ -46,7 +46,7 @@ struct Step::Impl {
   uint64_t owner = 0;  // of the calls that the instructions make
   std::vector<int> ranks;
 
-  Impl(std::vector<Graph> captured, std::vector<int8_t> form_of, const StepOptions& o) : options(o) {
+  Impl(std::vector<Graph> captured, std::vector<int8_t> variant_of, const StepOptions& o) : options(o) {
     for (auto& g : captured) stats.captured_nodes += static_cast<int64_t>(g.nodes.size());
     auto start = std::chrono::steady_clock::now();
     PassOptions passes;
@@ -62,14 +62,14 @@ struct Step::Impl {
         : options.schedule == kAutoSchedule                 ? SplitWeight::kWhereItPays
                                                             : SplitWeight::kNo;
     if (!is_virtual()) ranks = ranks_of(captured[0]);
-    owner = check_captures_agree(ranks, captured, form_of, options);
+    owner = check_captures_agree(ranks, captured, variant_of, options);
     if (passes.zero_stage == 3) shard_parameters(captured[0], passes);
-    graph = passed(std::move(captured), std::move(form_of), passes);
+    graph = passed(std::move(captured), std::move(variant_of), passes);
     check_plans_agree(ranks, graph);
     stats.passes_s = seconds_since(start);
     stats.nodes = static_cast<int64_t>(graph.nodes.size());
     start = std::chrono::steady_clock::now();
-    // The background thread has streams of its own on devices, which would have to be put in order with this one's.
+    // The background thread has its own streams on devices, which would have to be put in order with this one's.
     const bool on_devices = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& v) {
       return !(v.spec ? v.spec->placement.device() : v.device).is_host();
     });
@@ -88,16 +88,16 @@ struct Step::Impl {
     }
   }
 
-  // The forms after the passes, as one graph.
-  Graph passed(std::vector<Graph> captured, std::vector<int8_t> form_of, PassOptions passes) {
+  // The variants after the passes, as one graph.
+  Graph passed(std::vector<Graph> captured, std::vector<int8_t> variant_of, PassOptions passes) {
     if (captured.size() == 1) {
       run_passes(captured[0], passes, &reports);
       return std::move(captured[0]);
     }
-    auto join = [&](std::vector<Graph> forms, std::string* missing) {
+    auto join = [&](std::vector<Graph> variants, std::string* missing) {
       reports.clear();
-      for (size_t f = 0; f < forms.size(); ++f) run_passes(forms[f], passes, f == 0 ? &reports : nullptr);
-      return join_forms(forms, form_of, missing);
+      for (size_t f = 0; f < variants.size(); ++f) run_passes(variants[f], passes, f == 0 ? &reports : nullptr);
+      return join_variants(variants, variant_of, missing);
     };
     std::optional<Graph> all = join(captured, nullptr);
     if (!all) {
@@ -133,7 +133,8 @@ struct Step::Impl {
     Dims shape = want.shape;
     if (shape.size() > 0) {
       shape[0] = 0;
-      for (int m = 0; m < graph.micro_batches; ++m) shape[0] += graph.value(graph.inputs_of(graph.form(m))[i]).shape[0];
+      for (int m = 0; m < graph.micro_batches; ++m)
+        shape[0] += graph.value(graph.inputs_of(graph.variant(m))[i]).shape[0];
     }
     if (!given.defined() || given.shape() != shape || given.dtype() != want.dtype || given.spec() != want.spec ||
         (!want.spec && !(given.impl()->device == want.device)))
@@ -330,8 +331,8 @@ std::vector<Graph> only(Graph g) {
 }  // namespace
 
 Step::Step(Graph captured, const StepOptions& options) : Step(only(std::move(captured)), {}, options) {}
-Step::Step(std::vector<Graph> captured, std::vector<int8_t> form_of, const StepOptions& options)
-    : impl_(std::make_unique<Impl>(std::move(captured), std::move(form_of), options)) {}
+Step::Step(std::vector<Graph> captured, std::vector<int8_t> variant_of, const StepOptions& options)
+    : impl_(std::make_unique<Impl>(std::move(captured), std::move(variant_of), options)) {}
 Step::~Step() = default;
 
 std::vector<Tensor> Step::run(std::span<const Tensor> inputs) { return impl_->run(inputs); }

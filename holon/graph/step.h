@@ -29,7 +29,7 @@ struct StepStats {
   int64_t instructions = 0;               // of this rank, in a step
   int64_t arena_bytes = 0;                // this rank's values, all of them
   int64_t sum_bytes = 0;                  // what they would take without sharing memory
-  int64_t recorded = 0;                   // launches of a step that stand for many instructions (CUDA graphs)
+  int64_t recorded = 0;                   // launches of a step that represent many instructions (CUDA graphs)
   double capture_s = 0, passes_s = 0, lowering_s = 0;
 };
 
@@ -38,19 +38,19 @@ class Step {
   // Collective where ranks exchange something in the step: they compare what they have compiled. Errors: ranks captured
   // different graphs (naming the first node that differs); what a pass refuses.
   Step(Graph captured, const StepOptions& options);
-  // For micro-batches of unequal rows: a capture for each form, and the form of each micro-batch.
-  Step(std::vector<Graph> captured, std::vector<int8_t> form_of, const StepOptions& options);
+  // For micro-batches of unequal rows: a capture for each variant, and the variant of each micro-batch.
+  Step(std::vector<Graph> captured, std::vector<int8_t> variant_of, const StepOptions& options);
   ~Step();
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
 
-  // inputs: as those of the capture, with all micro-batches' rows. Outputs have memory of their own. With several
+  // inputs: as those of the capture, with all micro-batches' rows. Outputs have their own memory. With several
   // micro-batches, an output whose first axis is the micro-batch's rows comes joined along it; others get a new first
   // axis of that many. Collective. Errors: another number of inputs, other shapes, dtypes or layouts; what an
   // instruction raises, with its module and line.
   std::vector<Tensor> run(std::span<const Tensor> inputs);
 
-  const Graph& graph() const;      // after the passes, with all forms
+  const Graph& graph() const;      // after the passes, with all variants
   const Program& program() const;  // this rank's
   const StepStats& stats() const;
   std::string plan() const;    // this rank's instructions, a line each

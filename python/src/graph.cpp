@@ -27,7 +27,7 @@ namespace {
 // Counts changes of modules that a graph may have to see: a flag, a parameter, a submodule.
 std::atomic<uint64_t> module_changes{0};
 
-// The user's line for each op of a capture: the innermost frame of a file outside of the package, remembered by its
+// The user's line for each op of a capture: the innermost frame of a file outside the package, remembered by its
 // place in the code.
 class UserLines {
  public:

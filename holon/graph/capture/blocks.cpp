@@ -93,7 +93,7 @@ class Chains {
       const Node& node = g_.nodes[i];
       if (node.kind == NodeKind::kUpdate) continue;
       const int block = of_node_[i];
-      chain_.costs[static_cast<size_t>(block)] += seconds(g_, node) + box_seconds(g_, node);
+      chain_.costs[static_cast<size_t>(block)] += seconds(g_, node) + boxing_seconds(g_, node);
       if (node.section != Section::kForward) continue;
       for (ValueId v : node.in) {
         if (v == kNoValue) continue;

@@ -21,7 +21,7 @@ struct Chain {
   int stage_of(int block) const;
 };
 
-// g: as it was captured. paths: modules that do not lie in each other. Ops outside of them count with the block that
+// g: as it was captured. paths: modules that are not in each other. Ops outside them count with the block that
 // ran before, those before the first one with the first. Errors (ValueError): more stages than blocks.
 Chain cut_chain(const Graph& g, std::span<const std::string> paths, int stages);
 

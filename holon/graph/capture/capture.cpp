@@ -11,7 +11,7 @@ namespace holon::graph {
 
 namespace {
 
-// Marks the counter attribute of a draw inside of a capture; the rest of the number is the draw's place.
+// Marks the counter attribute of a draw inside a capture; the rest of the number is the draw's place.
 constexpr int64_t kDrawMark = int64_t{1} << 62;
 
 uint32_t next_id() {
@@ -33,11 +33,11 @@ Capture::Capture() : id_(next_id()), before_(Context::current().tracer()) {
 
 Capture::~Capture() { end(); }
 
-void Capture::set_micro_batches(const MicroBatches& all, int form) {
+void Capture::set_micro_batches(const MicroBatches& all, int variant) {
   graph_.micro_batches = all.count;
-  rows_ = &all.rows[static_cast<size_t>(form)];
-  graph_.row_parts = all.parts[static_cast<size_t>(form)];
-  if (all.forms() > 1) share_ = all.shares[static_cast<size_t>(form)];
+  rows_ = &all.rows[static_cast<size_t>(variant)];
+  graph_.row_parts = all.parts[static_cast<size_t>(variant)];
+  if (all.variants() > 1) share_ = all.shares[static_cast<size_t>(variant)];
 }
 
 void Capture::end() {
@@ -186,7 +186,7 @@ void Capture::op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in
 Tensor Capture::box(const Tensor& t, const GlobalSpec* to, bool asked) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(t.shape(), t.dtype(), to, {}, &v);
-  Node& n = append(NodeKind::kBox, {from});
+  Node& n = append(NodeKind::kBoxing, {from});
   n.pinned = asked && !backward_;  // in backward autograd asks, not the user
   add_output(n, v);
   return out;

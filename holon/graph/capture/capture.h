@@ -32,11 +32,11 @@ class Capture final : public Tracer, public optim::ClipRecorder {
   // With n micro-batches, backward()'s own seed is divided by n, so that gradients summed over them are those of a mean
   // loss.
   void set_micro_batches(int n) { graph_.micro_batches = n; }
-  // The same, for micro-batches of this form: the seed is multiplied by its share of the rows. `all` outlives this.
-  void set_micro_batches(const MicroBatches& all, int form);
+  // The same, for micro-batches of this variant: the seed is multiplied by its share of the rows. `all` outlives this.
+  void set_micro_batches(const MicroBatches& all, int variant);
 
   Tensor input(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device);
-  // An input of which `example` is all micro-batches: its first axis is divided by their number, or has its form's
+  // An input of which `example` is all micro-batches: its first axis is divided by their number, or has its variant's
   // rows; one without axes is the same in each. Errors: each rank's rows do not divide.
   Tensor input_like(const Tensor& example);
 

@@ -35,7 +35,7 @@ std::vector<int64_t> parts_of(int64_t rows, const Tensor& t) {
 
 bool has_rows(const Tensor& t) { return t.ndim() > 0; }
 
-// Which values depend on the inputs, or are drawn anew.
+// Which values depend on the inputs, or are drawn again.
 std::vector<bool> of_inputs(const Graph& g) {
   std::vector<bool> of(g.values.size(), false);
   for (ValueId v : g.inputs) of[static_cast<size_t>(v)] = true;
@@ -52,11 +52,11 @@ Node after_output(Graph& g, ValueId& output, NodeKind kind, const GlobalSpec* sp
   Node n;
   n.kind = kind;
   if (const NodeId by = producers(g)[static_cast<size_t>(output)]; by >= 0) {
-    const Node& maker = g.nodes[static_cast<size_t>(by)];
-    n.section = maker.section;
-    n.stage = maker.stage;
-    n.scope = maker.scope;
-    n.site = maker.site;
+    const Node& producer = g.nodes[static_cast<size_t>(by)];
+    n.section = producer.section;
+    n.stage = producer.stage;
+    n.scope = producer.scope;
+    n.site = producer.site;
   } else {
     n.stage = -1;
   }
@@ -139,10 +139,10 @@ MicroBatches divide(std::span<const Tensor> inputs, int n, bool uneven) {
     const int64_t own = each / all.count + (m < each % all.count), rest = m == all.count - 1 ? rows % ranks : 0;
     const int64_t size = own * ranks + rest;
     auto known = std::find(sizes.begin(), sizes.end(), size);
-    all.form_of.push_back(static_cast<int8_t>(known - sizes.begin()));
+    all.variant_of.push_back(static_cast<int8_t>(known - sizes.begin()));
     if (known == sizes.end()) sizes.push_back(size);
   }
-  if (sizes.size() == 1) all.form_of.clear();
+  if (sizes.size() == 1) all.variant_of.clear();
   for (int64_t size : sizes) {
     all.shares.push_back(static_cast<double>(size) / static_cast<double>(rows));
     all.rows.emplace_back();
@@ -188,7 +188,7 @@ void match_outputs(std::span<Graph> captured, const MicroBatches& all) {
                    "differ. Pass batches that the micro-batches divide, or make build() return the same for any rows.",
                    o, name(first.dtype), first.shape, first.is_global() ? "" : ", local", name(v.dtype), v.shape,
                    v.is_global() ? "" : ", local");
-      if (v.spec != first.spec) g.nodes.push_back(after_output(g, g.outputs[o], NodeKind::kBox, first.spec));
+      if (v.spec != first.spec) g.nodes.push_back(after_output(g, g.outputs[o], NodeKind::kBoxing, first.spec));
     }
   }
   std::vector<std::vector<bool>> varies;

@@ -12,11 +12,11 @@ namespace holon::graph {
 
 struct MicroBatches {
   int count = 1;
-  std::vector<int8_t> form_of;              // of each micro-batch; empty: all have equal rows
-  std::vector<std::vector<int64_t>> rows;   // of each form: its rows of each input, 0 for an input without axes
-  std::vector<double> shares;               // of each form: its rows as a part of the batch's
-  std::vector<std::vector<int64_t>> parts;  // of each form: Graph::row_parts
-  int forms() const { return static_cast<int>(rows.size()); }
+  std::vector<int8_t> variant_of;           // of each micro-batch; empty: all have equal rows
+  std::vector<std::vector<int64_t>> rows;   // of each variant: its rows of each input, 0 for an input without axes
+  std::vector<double> shares;               // of each variant: its rows as a part of the batch's
+  std::vector<std::vector<int64_t>> parts;  // of each variant: Graph::row_parts
+  int variants() const { return static_cast<int>(rows.size()); }
 };
 
 // n micro-batches of equal rows where each rank's rows divide. A micro-batch has rows of each rank. Else, if uneven,
@@ -28,9 +28,10 @@ MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven);
 // Rows of one of n equal micro-batches of the input. Errors (ValueError): each rank's rows do not divide.
 int64_t equal_rows(const Tensor& input, size_t number, int n);
 
-// Outputs of the forms get the layout that they have in the first. One that has no rows, such as a mean loss, is
-// weighed by its form's part of the batch, so that the mean over the micro-batches is that of the batch: what forward
-// makes of the inputs, in floating point. captured: of each form. Errors (ValueError): other dtypes or numbers of axes.
+// Outputs of the variants get the layout that they have in the first. One that has no rows, such as a mean loss, is
+// weighed by its variant's part of the batch, so that the mean over the micro-batches is that of the batch: what
+// forward makes of the inputs, in floating point. captured: of each variant. Errors (ValueError): other dtypes or
+// numbers of axes.
 void match_outputs(std::span<Graph> captured, const MicroBatches& all);
 
 }  // namespace holon::graph

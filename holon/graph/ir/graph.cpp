@@ -3,7 +3,7 @@
 namespace holon::graph {
 
 const char* name(NodeKind kind) {
-  const char* names[] = {"op", "box", "relabel", "agree", "accumulate", "assign", "update", "fused", "clip"};
+  const char* names[] = {"op", "boxing", "relabel", "agree", "accumulate", "assign", "update", "fused", "clip"};
   return names[static_cast<int>(kind)];
 }
 
@@ -24,7 +24,7 @@ std::vector<int32_t> use_counts(const Graph& g) {
   for (auto& n : g.nodes)
     for (ValueId v : n.in)
       if (v != kNoValue) ++uses[static_cast<size_t>(v)];
-  for (int f = 0; f < g.forms(); ++f)
+  for (int f = 0; f < g.variants(); ++f)
     for (ValueId v : g.outputs_of(f)) ++uses[static_cast<size_t>(v)];
   return uses;
 }

@@ -3,8 +3,9 @@
 // Everything is logical, as the user sees it: shapes and sbps of whole tensors, alike on every rank. Boxing is
 // explicit: a node's inputs have the very specs that its signature asks for. What one rank does of it is found by
 // lowering (graph/program). With several micro-batches the graph describes one of them; what happens once per step
-// (before, after) is told by the node's section. Where micro-batches have unequal rows it has a form of what happens
-// for each of them per number of rows, side by side; what happens once, and the sums over micro-batches, they share.
+// (before, after) is told by the node's section. Where micro-batches have unequal rows it has a variant of what happens
+// for each of them per number of rows, next to each other; what happens once, and the sums over micro-batches, they
+// share.
 #pragma once
 
 #include <string>
@@ -22,10 +23,10 @@ inline constexpr ValueId kNoValue = -1;
 
 enum class NodeKind : uint8_t {
   kOp,       // a registered op with a kernel or a view
-  kBox,      // in[i] under another spec or placement: out[i]; several in one meeting, if layouts and dtypes are alike
+  kBoxing,   // in[i] under another spec or placement: out[i]; several in one meeting, if layouts and dtypes are alike
   kRelabel,  // this rank's part of in[0], seen as a local tensor or as a part of a global one; no bytes move
   kAgree,    // a part in which ranks along broadcast axes take the first one's value (a local tensor made global)
-  kAccumulate,  // the sum of in[0] over the micro-batches; its output exists once per step, and each form adds to it
+  kAccumulate,  // the sum of in[0] over the micro-batches; its output exists once per step, and each variant adds to it
   kAssign,      // in[0] is written into the external `target`
   kUpdate,      // one group of an optimizer: in[i] is the gradient of slot i; out: the new values of slots with a shard
   kFused,       // an element-wise chain run block by block (body)
@@ -60,8 +61,8 @@ struct Node {
   NodeKind kind = NodeKind::kOp;
   Section section = Section::kForward;
   int16_t stage = 0;
-  bool pinned = false;  // stays and is not merged: computed again; in forward also a layout that the user asked for
-  int8_t form = 0;      // of the micro-batches for which it runs
+  bool pinned = false;  // stays and is not merged: computed again; in forward also a layout that the user requested
+  int8_t variant = 0;   // of the micro-batches for which it runs
   int32_t scope = 0;    // in Graph::scopes: the module's path
   int32_t site = 0;     // in Graph::sites: the user's line
   const OpDef* op = nullptr;
@@ -128,27 +129,27 @@ struct Graph {
   int local_draws = 0, global_draws = 0;  // of random numbers, per micro-batch
   int micro_batches = 1;
   int stages = 1;
-  bool scaled = false;          // the loss is multiplied by a scale, by which gradients are divided before the updates
-  std::vector<int8_t> form_of;  // of each micro-batch; empty: all have form 0
+  bool scaled = false;  // the loss is multiplied by a scale, by which gradients are divided before the updates
+  std::vector<int8_t> variant_of;  // of each micro-batch; empty: all have variant 0
   // How many of a micro-batch's rows are of each of the ranks between which the batch's rows are split, in their order;
   // empty: it is not known.
   std::vector<int64_t> row_parts;
-  struct Form {
+  struct Variant {
     std::vector<ValueId> inputs, outputs;
     std::vector<int64_t> row_parts;
   };
-  std::vector<Form> more_forms;  // 1, 2, ...; form 0's are in the graph itself
+  std::vector<Variant> more_variants;  // 1, 2, ...; variant 0's are in the graph itself
 
-  int forms() const { return static_cast<int>(more_forms.size()) + 1; }
-  int form(int micro_batch) const { return form_of.empty() ? 0 : form_of[static_cast<size_t>(micro_batch)]; }
-  const std::vector<ValueId>& inputs_of(int form) const {
-    return form == 0 ? inputs : more_forms[static_cast<size_t>(form) - 1].inputs;
+  int variants() const { return static_cast<int>(more_variants.size()) + 1; }
+  int variant(int micro_batch) const { return variant_of.empty() ? 0 : variant_of[static_cast<size_t>(micro_batch)]; }
+  const std::vector<ValueId>& inputs_of(int variant) const {
+    return variant == 0 ? inputs : more_variants[static_cast<size_t>(variant) - 1].inputs;
   }
-  const std::vector<ValueId>& outputs_of(int form) const {
-    return form == 0 ? outputs : more_forms[static_cast<size_t>(form) - 1].outputs;
+  const std::vector<ValueId>& outputs_of(int variant) const {
+    return variant == 0 ? outputs : more_variants[static_cast<size_t>(variant) - 1].outputs;
   }
-  const std::vector<int64_t>& row_parts_of(int form) const {
-    return form == 0 ? row_parts : more_forms[static_cast<size_t>(form) - 1].row_parts;
+  const std::vector<int64_t>& row_parts_of(int variant) const {
+    return variant == 0 ? row_parts : more_variants[static_cast<size_t>(variant) - 1].row_parts;
   }
   ValueId add_value(const Value& v) {
     values.push_back(v);

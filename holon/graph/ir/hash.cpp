@@ -7,7 +7,7 @@ namespace holon::graph {
 
 namespace {
 
-// Interned things lie at other addresses on other ranks, so what they say is hashed, once for each.
+// Interned things are at other addresses on other ranks, so what they say is hashed, once for each.
 class GraphHash {
  public:
   explicit GraphHash(const Graph& g) : g_(g) {}
@@ -18,8 +18,8 @@ class GraphHash {
     h_.add(g_.local_draws);
     h_.add(g_.global_draws);
     h_.add(g_.scaled);
-    for (int8_t f : g_.form_of) h_.add(f);
-    for (int f = 0; f < g_.forms(); ++f) {
+    for (int8_t f : g_.variant_of) h_.add(f);
+    for (int f = 0; f < g_.variants(); ++f) {
       list(g_.inputs_of(f));
       list(g_.outputs_of(f));
     }
@@ -133,7 +133,7 @@ class GraphHash {
     h_.add(static_cast<uint64_t>(n.kind) | static_cast<uint64_t>(n.section) << 8 |
            static_cast<uint64_t>(static_cast<uint16_t>(n.stage)) << 16 |
            static_cast<uint64_t>(static_cast<uint32_t>(n.target)) << 32);
-    h_.add(static_cast<uint64_t>(static_cast<uint32_t>(n.draw)) | static_cast<uint64_t>(n.form) << 32);
+    h_.add(static_cast<uint64_t>(static_cast<uint32_t>(n.draw)) | static_cast<uint64_t>(n.variant) << 32);
     list(n.in);
     list(n.out);
     if (n.op) {

@@ -21,7 +21,7 @@ Tensor boxed(const Tensor& x, const GlobalSpec* to) {
   return Tensor::global(boxing::box(x.spec(), to, x.shape(), x.dtype(), x.array()), x.shape(), x.dtype(), to);
 }
 
-// Memory of its own, in the same layout.
+// A copy in new memory, with the same layout.
 Tensor copied(const Tensor& x) {
   Array a;
   if (x.array().defined()) {
@@ -97,7 +97,7 @@ class Interpreter {
   void node(const Node& n) {
     switch (n.kind) {
       case NodeKind::kOp: return op(n);
-      case NodeKind::kBox:
+      case NodeKind::kBoxing:
         for (size_t i = 0; i < n.in.size(); ++i) make(n, i, boxed(at(n.in[i]), g_.value(n.out[i]).spec));
         return;
       case NodeKind::kRelabel: return relabel(n);

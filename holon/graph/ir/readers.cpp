@@ -5,7 +5,7 @@
 namespace holon::graph {
 
 Readers::Readers(const Graph& g)
-    : maker_(producers(g)),
+    : producer_(producers(g)),
       begin_(g.values.size() + 2, 0),
       output_(g.values.size(), false),
       external_(g.values.size(), -1),
@@ -19,7 +19,7 @@ Readers::Readers(const Graph& g)
   for (size_t i = 0; i < g.nodes.size(); ++i)
     for (ValueId v : g.nodes[i].in)
       if (v != kNoValue) readers_[begin_[static_cast<size_t>(v) + 1]++] = static_cast<NodeId>(i);
-  for (int f = 0; f < g.forms(); ++f)
+  for (int f = 0; f < g.variants(); ++f)
     for (ValueId v : g.outputs_of(f))
       if (v != kNoValue) output_[static_cast<size_t>(v)] = true;
 
@@ -32,8 +32,8 @@ Readers::Readers(const Graph& g)
     if (n.kind == NodeKind::kUpdate && n.target >= 0)
       for (int32_t e : g.updates[static_cast<size_t>(n.target)].externals)
         writers_[static_cast<size_t>(e)].push_back(id);
-    const bool same_memory = n.kind == NodeKind::kRelabel || n.kind == NodeKind::kAgree || n.kind == NodeKind::kBox ||
-        (n.kind == NodeKind::kOp && n.op && n.op->view);
+    const bool same_memory = n.kind == NodeKind::kRelabel || n.kind == NodeKind::kAgree ||
+        n.kind == NodeKind::kBoxing || (n.kind == NodeKind::kOp && n.op && n.op->view);
     if (same_memory && !n.in.empty() && n.in[0] != kNoValue)
       for (ValueId v : n.out) external_[static_cast<size_t>(v)] = external_[static_cast<size_t>(n.in[0])];
   }

@@ -13,14 +13,14 @@ class Readers {
  public:
   explicit Readers(const Graph& g);
   // The node that makes the value; -1 for inputs and externals.
-  NodeId maker(ValueId v) const { return maker_[static_cast<size_t>(v)]; }
-  // In order; a node that reads the value twice stands there twice.
+  NodeId producer(ValueId v) const { return producer_[static_cast<size_t>(v)]; }
+  // In order; a node that reads the value twice is there twice.
   std::span<const NodeId> of(ValueId v) const {
     const size_t at = static_cast<size_t>(v);
     return {readers_.data() + begin_[at], readers_.data() + begin_[at + 1]};
   }
   bool is_output(ValueId v) const { return output_[static_cast<size_t>(v)]; }
-  // The only reader of v, which is no output of the graph; else -1.
+  // The only reader of v, which is not an output of the graph; else -1.
   NodeId only(ValueId v) const;
   // Whether what node `at` reads is the same after node `until`: no node in between writes to the memory of an external
   // that it sees.
@@ -29,7 +29,7 @@ class Readers {
   bool unwritten(const Graph& g, NodeId reader, NodeId after, NodeId until) const;
 
  private:
-  std::vector<NodeId> maker_, readers_;
+  std::vector<NodeId> producer_, readers_;
   std::vector<uint32_t> begin_;
   std::vector<bool> output_;
   std::vector<int32_t> external_;             // whose memory a value may be; -1: none's

@@ -6,7 +6,7 @@
 namespace holon::graph {
 
 bool changes_placement(const Graph& g, const Node& n) {
-  return n.kind == NodeKind::kBox && n.in.size() == 1 &&
+  return n.kind == NodeKind::kBoxing && n.in.size() == 1 &&
       g.value(n.in[0]).spec->placement != g.value(n.out[0]).spec->placement;
 }
 
@@ -30,9 +30,9 @@ std::vector<int> devices_of(const std::vector<std::set<int>>& ranks) {
   for (size_t a = 0; a < ranks.size(); ++a)
     for (size_t b = 0; b < a; ++b) {
       // A stage of local tensors alone is everybody's.
-      bool meet = ranks[a].empty() || ranks[b].empty() ||
+      bool overlap = ranks[a].empty() || ranks[b].empty() ||
           std::any_of(ranks[a].begin(), ranks[a].end(), [&](int r) { return ranks[b].contains(r); });
-      if (!meet || device[a] == device[b]) continue;
+      if (!overlap || device[a] == device[b]) continue;
       const int old = std::max(device[a], device[b]), now = std::min(device[a], device[b]);
       std::replace(device.begin(), device.end(), old, now);
     }

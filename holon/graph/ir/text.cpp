@@ -127,15 +127,15 @@ std::string str(const Graph& g, const Node& n) {
   }
   if (!s.empty()) s += " = ";
   s += call_text(g, n) + types;
-  if (n.kind == NodeKind::kBox && !n.in.empty() && g.value(n.in[0]).spec) {
+  if (n.kind == NodeKind::kBoxing && !n.in.empty() && g.value(n.in[0]).spec) {
     const GlobalSpec* from = g.value(n.in[0]).spec;
     s += fmt::format("  from {}", from->nd_sbp);
     if (there(n.out[0]) && g.value(n.out[0]).spec && !(g.value(n.out[0]).spec->placement == from->placement))
       s += " @" + ranks_text(from->placement);
   }
   s += n.stage >= 0 ? fmt::format("  stage {} {}", n.stage, name(n.section)) : fmt::format("  {}", name(n.section));
-  if (g.forms() > 1 && n.section != Section::kOnceBefore && n.section != Section::kOnceAfter)
-    s += fmt::format(" form {}", n.form);
+  if (g.variants() > 1 && n.section != Section::kOnceBefore && n.section != Section::kOnceAfter)
+    s += fmt::format(" variant {}", n.variant);
   if (n.pinned) s += " pinned";
   if (n.scope > 0 && n.scope < static_cast<int32_t>(g.scopes.size()))
     s += "  " + g.scopes[static_cast<size_t>(n.scope)];
@@ -144,9 +144,9 @@ std::string str(const Graph& g, const Node& n) {
 
 std::string str(const Graph& g) {
   std::string s;
-  auto of_form = [&](int f) { return g.forms() > 1 ? fmt::format("  form {}", f) : std::string(); };
-  for (int f = 0; f < g.forms(); ++f)
-    for (ValueId v : g.inputs_of(f)) s += fmt::format("{}: {}{}\n", reference(g, v), value_text(g, v), of_form(f));
+  auto of_variant = [&](int f) { return g.variants() > 1 ? fmt::format("  variant {}", f) : std::string(); };
+  for (int f = 0; f < g.variants(); ++f)
+    for (ValueId v : g.inputs_of(f)) s += fmt::format("{}: {}{}\n", reference(g, v), value_text(g, v), of_variant(f));
   for (auto& e : g.externals)
     s += fmt::format("{}: {}  {}{}\n", reference(g, e.value), value_text(g, e.value),
                      e.parameter          ? "parameter"
@@ -154,7 +154,7 @@ std::string str(const Graph& g) {
                                           : "buffer",
                      e.assigned ? ", assigned" : "");
   for (auto& n : g.nodes) s += str(g, n) + "\n";
-  for (int f = 0; f < g.forms(); ++f) s += fmt::format("outputs: {}{}\n", list(g, g.outputs_of(f)), of_form(f));
+  for (int f = 0; f < g.variants(); ++f) s += fmt::format("outputs: {}{}\n", list(g, g.outputs_of(f)), of_variant(f));
   return s;
 }
 

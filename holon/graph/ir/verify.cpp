@@ -84,12 +84,12 @@ class Verifier {
     made_.assign(g_.values.size(), 0);
     section_.assign(g_.values.size(), Section::kOnceBefore);
     stage_.assign(g_.values.size(), -1);
-    form_.assign(g_.values.size(), -1);
-    for (int f = 0; f < g_.forms(); ++f)
-      for (ValueId v : g_.inputs_of(f)) form_[static_cast<size_t>(v)] = static_cast<int8_t>(f);
+    variant_.assign(g_.values.size(), -1);
+    for (int f = 0; f < g_.variants(); ++f)
+      for (ValueId v : g_.inputs_of(f)) variant_[static_cast<size_t>(v)] = static_cast<int8_t>(f);
     for (size_t v = 0; v < g_.values.size(); ++v) made_[v] = g_.values[v].kind != ValueKind::kNode;
     for (auto& n : g_.nodes) check(n);
-    for (int f = 0; f < g_.forms(); ++f)
+    for (int f = 0; f < g_.variants(); ++f)
       for (ValueId v : g_.outputs_of(f))
         if (!exists(v) || !made_[static_cast<size_t>(v)]) broken("no node computes output %{}", v);
   }
@@ -108,11 +108,11 @@ class Verifier {
   bool exists(ValueId v) const { return v >= 0 && v < static_cast<ValueId>(g_.values.size()); }
 
   void check_ends() const {
-    if (!g_.form_of.empty() && static_cast<int>(g_.form_of.size()) != g_.micro_batches)
-      broken("it has {} micro-batches, but {} have a variant", g_.micro_batches, g_.form_of.size());
-    for (int8_t f : g_.form_of)
-      if (f < 0 || f >= g_.forms()) broken("a micro-batch has variant {} of {}", f, g_.forms());
-    for (int f = 0; f < g_.forms(); ++f) {
+    if (!g_.variant_of.empty() && static_cast<int>(g_.variant_of.size()) != g_.micro_batches)
+      broken("it has {} micro-batches, but {} have a variant", g_.micro_batches, g_.variant_of.size());
+    for (int8_t f : g_.variant_of)
+      if (f < 0 || f >= g_.variants()) broken("a micro-batch has variant {} of {}", f, g_.variants());
+    for (int f = 0; f < g_.variants(); ++f) {
       auto& inputs = g_.inputs_of(f);
       if (inputs.size() != g_.inputs.size() || g_.outputs_of(f).size() != g_.outputs.size())
         broken("variant {} has {} inputs and {} outputs instead of {} and {}", f, inputs.size(),
@@ -148,18 +148,18 @@ class Verifier {
     }
     for (ValueId v : n.out) {
       auto at = static_cast<size_t>(v);
-      const bool adds = n.kind == NodeKind::kAccumulate && made_[at] == 2 && form_[at] != n.form;
+      const bool adds = n.kind == NodeKind::kAccumulate && made_[at] == 2 && variant_[at] != n.variant;
       if (made_[at] && !adds) wrong(n, "%{} is computed twice, or is an input or external", v);
       made_[at] = n.kind == NodeKind::kAccumulate ? 2 : 1;
-      form_[at] = n.section == Section::kOnceBefore || n.section == Section::kOnceAfter ? -1 : n.form;
+      variant_[at] = n.section == Section::kOnceBefore || n.section == Section::kOnceAfter ? -1 : n.variant;
       section_[at] = n.section;
       stage_[at] = n.stage;
     }
-    if (n.form < 0 || n.form >= g_.forms()) wrong(n, "its variant is {} of {}", n.form, g_.forms());
+    if (n.variant < 0 || n.variant >= g_.variants()) wrong(n, "its variant is {} of {}", n.variant, g_.variants());
     if (n.stage < -1 || (g_.stages > 1 && n.stage >= g_.stages)) wrong(n, "its stage is {} of {}", n.stage, g_.stages);
     switch (n.kind) {
       case NodeKind::kOp: return check_op(n);
-      case NodeKind::kBox: return check_box(n);
+      case NodeKind::kBoxing: return check_boxing(n);
       case NodeKind::kRelabel:
       case NodeKind::kAgree: return check_relabel(n);
       case NodeKind::kAccumulate: return check_accumulate(n);
@@ -177,8 +177,8 @@ class Verifier {
     auto at = static_cast<size_t>(v);
     if (g_.values[at].kind == ValueKind::kInput && n.section == Section::kOnceBefore)
       wrong(n, "it runs before the micro-batches, but reads input %{}", v);
-    if (n.section != Section::kOnceAfter && form_[at] >= 0 && form_[at] != n.form)
-      wrong(n, "it is of variant {}, but reads %{} of variant {}", n.form, v, form_[at]);
+    if (n.section != Section::kOnceAfter && variant_[at] >= 0 && variant_[at] != n.variant)
+      wrong(n, "it is of variant {}, but reads %{} of variant {}", n.variant, v, variant_[at]);
     if (g_.values[at].kind != ValueKind::kNode) return;
     if (section_[at] > n.section)
       wrong(n, "it is {}, but reads %{}, which is {}", name(n.section), v, name(section_[at]));
@@ -277,7 +277,7 @@ class Verifier {
       wrong(n, "{} has no signature of these layouts", op.name());
   }
 
-  void check_box(const Node& n) const {
+  void check_boxing(const Node& n) const {
     if (n.in.empty()) wrong(n, "it has no inputs to redistribute");
     counts(n, n.in.size(), n.in.size());
     for (size_t i = 0; i < n.in.size(); ++i) {
@@ -410,7 +410,7 @@ class Verifier {
   std::vector<uint8_t> made_;  // 2: by kAccumulate
   std::vector<Section> section_;
   std::vector<int16_t> stage_;
-  std::vector<int8_t> form_;  // -1: there once per step
+  std::vector<int8_t> variant_;  // -1: there once per step
 };
 
 }  // namespace

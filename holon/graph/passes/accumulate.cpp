@@ -61,7 +61,7 @@ class Accumulate {
   bool alone(ValueId v) const { return uses_[static_cast<size_t>(v)] == 1; }
 
   // Whether the sum is better taken before the box.
-  bool box_waits(const Node& n) const {
+  bool boxing_waits(const Node& n) const {
     const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
     const bool grows = local_bytes(from) > local_bytes(to);
     if (grows && sharded_) return false;
@@ -69,16 +69,17 @@ class Accumulate {
   }
 
   // Whether ranks would meet once per micro-batch on the way to v, where once per step is enough.
-  bool meets_above(ValueId v, int depth) const {
+  bool communicates_above(ValueId v, int depth) const {
     const Node* n = producer(v);
     if (!n || depth == 0 || !alone(v) || !is_per_batch(n->section)) return false;
-    if (is_single_box(*n)) return box_waits(*n) || meets_above(n->in[0], depth - 1);
-    if (is_rearrangement(*n)) return meets_above(n->in[0], depth - 1);
-    if (is_plain_addition(*n)) return meets_above(n->in[0], depth - 1) || meets_above(n->in[1], depth - 1);
+    if (is_single_boxing(*n)) return boxing_waits(*n) || communicates_above(n->in[0], depth - 1);
+    if (is_rearrangement(*n)) return communicates_above(n->in[0], depth - 1);
+    if (is_plain_addition(*n))
+      return communicates_above(n->in[0], depth - 1) || communicates_above(n->in[1], depth - 1);
     return false;
   }
 
-  // Of a constant gradient: the first stage that works where it lies.
+  // Of a constant gradient: the first stage that works where it is.
   int16_t stage_where(ValueId v) const {
     if (auto* spec = g_.value(v).spec)
       for (auto& n : g_.nodes)
@@ -97,8 +98,8 @@ class Accumulate {
     Node* n = by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
     if (n && n->section == Section::kOnceAfter) return v;
     const bool passes = n && !options_.sum_last && is_per_batch(n->section) && alone(v) &&
-        ((is_single_box(*n) && box_waits(*n)) || (is_rearrangement(*n) && meets_above(n->in[0], kFar)) ||
-         (is_plain_addition(*n) && (meets_above(n->in[0], kFar) || meets_above(n->in[1], kFar))));
+        ((is_single_boxing(*n) && boxing_waits(*n)) || (is_rearrangement(*n) && communicates_above(n->in[0], kFar)) ||
+         (is_plain_addition(*n) && (communicates_above(n->in[0], kFar) || communicates_above(n->in[1], kFar))));
     if (passes) {
       // Deeper than a chain of boxes and views goes, the recursion ends: an addition of a few gradients.
       for (size_t k = 0; k < n->in.size(); ++k) {

@@ -12,15 +12,15 @@ namespace {
 // Two ways of about the same cost are not worth a change.
 constexpr double kGain = 0.999;
 
-class MergeBoxes {
+class MergeBoxing {
  public:
-  explicit MergeBoxes(Graph& g) : g_(g), edit_(g), made_by_(producers(g)), uses_(use_counts(g)) {}
+  explicit MergeBoxing(Graph& g) : g_(g), edit_(g), made_by_(producers(g)), uses_(use_counts(g)) {}
 
   void run() {
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       Node& n = g_.nodes[i];
       for (ValueId& v : n.in) v = edit_.replaced(v);
-      if (!is_single_box(n)) {
+      if (!is_single_boxing(n)) {
         if (is_op(n)) {
           narrow_before(static_cast<NodeId>(i));
           add_before(static_cast<NodeId>(i));
@@ -63,7 +63,8 @@ class MergeBoxes {
     for (;;) {
       const ValueId middle = n.in[0];
       const Node* p = producer(middle);
-      if (!p || !is_single_box(*p) || p->section != n.section || p->stage != n.stage || p->pinned != n.pinned) return;
+      if (!p || !is_single_boxing(*p) || p->section != n.section || p->stage != n.stage || p->pinned != n.pinned)
+        return;
       const ValueId start = p->in[0];
       const Value& v = g_.value(middle);
       const bool needed = uses(middle) > 1;
@@ -87,14 +88,14 @@ class MergeBoxes {
     if (!is_cast(n) || n.pinned || !spec(n.out[0]) || width(n.out[0]) >= width(n.in[0])) return;
     const ValueId moved = n.in[0];
     const Node* p = producer(moved);
-    if (!p || !is_single_box(*p) || p->pinned || uses(moved) != 1 || p->section != n.section || p->stage != n.stage)
+    if (!p || !is_single_boxing(*p) || p->pinned || uses(moved) != 1 || p->section != n.section || p->stage != n.stage)
       return;
     if (!moves_whole_elements(spec(p->in[0]), spec(moved))) return;
     const Value& v = g_.value(moved);
     if (boxing::plan(spec(p->in[0]), spec(moved), v.shape, v.dtype).max_read_bytes() == 0) return;
     const ValueId narrow = edit_.value_like(n.out[0], spec(p->in[0])), start = p->in[0];
     track(narrow);
-    const Node box = box_node(*p, narrow, n.out[0]);
+    const Node box = make_boxing(*p, narrow, n.out[0]);
     forget(n.out[0]);
     remove(made_by_[static_cast<size_t>(moved)]);
     n.in[0] = start;
@@ -111,7 +112,7 @@ class MergeBoxes {
     if (n.op != op::add || n.in.size() != 2 || n.pinned || n.in[0] == n.in[1] || !spec(n.out[0])) return;
     const Node *a = producer(n.in[0]), *b = producer(n.in[1]);
     for (const Node* p : {a, b})
-      if (!p || !is_single_box(*p) || p->pinned || p->section != n.section || p->stage != n.stage) return;
+      if (!p || !is_single_boxing(*p) || p->pinned || p->section != n.section || p->stage != n.stage) return;
     const GlobalSpec* from = spec(a->in[0]);
     if (spec(b->in[0]) != from || spec(a->out[0]) != spec(n.out[0]) || spec(b->out[0]) != spec(n.out[0])) return;
     if (!(from->placement == spec(n.out[0])->placement)) return;
@@ -124,7 +125,7 @@ class MergeBoxes {
     if (!has_signature(*n.op, n.attrs, both, {&meta, 1}, in, sum_spec)) return;
     const ValueId sum = edit_.value_like(n.out[0], from);
     track(sum);
-    const Node box = box_node(n, sum, n.out[0]);
+    const Node box = make_boxing(n, sum, n.out[0]);
     forget(n.out[0]);
     for (ValueId& v : n.in) {
       const ValueId start = g_.nodes[static_cast<size_t>(made_by_[static_cast<size_t>(v)])].in[0];
@@ -165,7 +166,7 @@ class MergeBoxes {
     edit_.insert_after(at, std::move(cast));
   }
 
-  // What makes the value now is no node of the graph yet, and is not looked at again.
+  // What makes the value now is not a node of the graph yet, and is not looked at again.
   void forget(ValueId v) { made_by_[static_cast<size_t>(v)] = -1; }
   // A value that the pass has made.
   void track(ValueId v) {
@@ -181,7 +182,7 @@ class MergeBoxes {
 
 }  // namespace
 
-void merge_boxes(Graph& g, const PassOptions&) { MergeBoxes(g).run(); }
+void merge_boxing(Graph& g, const PassOptions&) { MergeBoxing(g).run(); }
 
 void hoist_once(Graph& g, const PassOptions& options) {
   if (g.micro_batches <= 1) return;

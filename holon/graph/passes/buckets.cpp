@@ -67,7 +67,7 @@ class Buckets {
           NodeId by = made_by_[static_cast<size_t>(v)];
           if (by < 0 || uses_[static_cast<size_t>(v)] != 1) break;
           const Node& n = g_.nodes[static_cast<size_t>(by)];
-          if (is_single_box(n)) {
+          if (is_single_boxing(n)) {
             const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
             if (from.spec->nd_sbp.has_partial() && !to.spec->nd_sbp.has_partial() &&
                 from.spec->placement == to.spec->placement)
@@ -87,7 +87,7 @@ class Buckets {
   void close(Open& o) {
     if (o.ways.size() < 2) return;
     const NodeId last = o.ways.back().box;
-    Node together = node_like(g_.nodes[static_cast<size_t>(last)], NodeKind::kBox);
+    Node together = node_like(g_.nodes[static_cast<size_t>(last)], NodeKind::kBoxing);
     for (Way& way : o.ways) {
       const Node& n = g_.nodes[static_cast<size_t>(way.box)];
       together.in.push_back(n.in[0]);

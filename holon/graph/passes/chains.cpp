@@ -41,8 +41,8 @@ void make_chain(Graph& g, const Readers& readers, const std::vector<NodeId>& mem
         part.in.push_back(static_cast<int16_t>(at - inputs.begin()));
         continue;
       }
-      auto maker = std::find(members.begin(), members.end(), readers.maker(v));
-      part.in.push_back(static_cast<int16_t>(inputs.size() + static_cast<size_t>(maker - members.begin())));
+      auto producer = std::find(members.begin(), members.end(), readers.producer(v));
+      part.in.push_back(static_cast<int16_t>(inputs.size() + static_cast<size_t>(producer - members.begin())));
     }
     body.parts.push_back(std::move(part));
     auto all = readers.of(n.out[0]);

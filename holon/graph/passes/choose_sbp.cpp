@@ -26,7 +26,7 @@ constexpr double kLeastGain = 0.02;  // of what the boxes around a node cost
 constexpr int kMostSweeps = 4;
 constexpr int kFar = 6;  // nodes that a box is carried through
 
-using Cost = BoxCost;
+using Cost = BoxingCost;
 using Known = KnownSignatures::Of;
 
 class Choose {
@@ -82,7 +82,7 @@ class Choose {
     bool any = false;
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       const Node& n = g_.nodes[i];
-      if (is_single_box(n) && !n.pinned && !fixed_[static_cast<size_t>(n.out[0])] &&
+      if (is_single_boxing(n) && !n.pinned && !fixed_[static_cast<size_t>(n.out[0])] &&
           now(n.in[0])->placement == now(n.out[0])->placement) {
         free_[i] = any = true;
         source_[static_cast<size_t>(n.out[0])] = source(n.in[0]);
@@ -91,7 +91,7 @@ class Choose {
       for (ValueId v : n.in) {
         // A box that stays takes its input as it is.
         const GlobalSpec* spec = v == kNoValue ? nullptr
-            : is_single_box(n)                 ? g_.value(n.out[0]).spec
+            : is_single_boxing(n)              ? g_.value(n.out[0]).spec
                                                : g_.value(v).spec;
         wants_[i].push_back(spec);
         if (!spec) continue;
@@ -170,7 +170,7 @@ class Choose {
     return local_bytes(v);
   }
   // Of a value and its copies in other layouts.
-  int64_t bytes_of_forms(ValueId of) {
+  int64_t bytes_of_variants(ValueId of) {
     if (!now(of)) return 0;
     int64_t bytes = bytes_as(of, now(of));
     for (const Wanted& w : readers_[static_cast<size_t>(of)])
@@ -195,7 +195,7 @@ class Choose {
   }
   int64_t held(size_t at) {
     int64_t bytes = bytes_of_copies(at);
-    for (ValueId v : g_.nodes[at].out) bytes += bytes_of_forms(v);
+    for (ValueId v : g_.nodes[at].out) bytes += bytes_of_variants(v);
     return bytes;
   }
 
@@ -210,7 +210,7 @@ class Choose {
     for (size_t o = 0; o < n.out.size(); ++o) now(n.out[o]) = s.out[o];
   }
 
-  bool is_boxed(size_t at) {
+  bool is_redistributed(size_t at) {
     const Node& n = g_.nodes[at];
     for (size_t i = 0; i < n.in.size(); ++i)
       if (wants_[at][i] && now(source(n.in[i])) != wants_[at][i]) return true;
@@ -280,7 +280,7 @@ class Choose {
   }
 
   bool improve(size_t at) {
-    if (!is_boxed(at) || !known(at)) return false;
+    if (!is_redistributed(at) || !known(at)) return false;
     const Node& n = g_.nodes[at];
     if (visited_[at] > last_change(n)) return false;
     visited_[at] = ++clock_;
@@ -360,7 +360,7 @@ class Choose {
   // Chooses the signatures of a chain's nodes together, for each axis of the ranks. What lies beside it stays as it is:
   // where that is not of the chain itself, nothing is cheaper.
   bool improve_chain(const std::vector<size_t>& chain) {
-    if (std::none_of(chain.begin(), chain.end(), [&](size_t at) { return is_boxed(at); })) return false;
+    if (std::none_of(chain.begin(), chain.end(), [&](size_t at) { return is_redistributed(at); })) return false;
     int64_t changed = 0;
     for (size_t at : chain) changed = std::max(changed, last_change(g_.nodes[at]));
     int64_t& seen = chain_seen_[chain[0]];
@@ -387,7 +387,7 @@ class Choose {
       const Node& n = g_.nodes[chain[i]];
       const bool last = i + 1 == chain.size();
       const ValueId link = i ? g_.nodes[chain[i - 1]].out[0] : kNoValue;
-      const int64_t most = i ? bytes_of_forms(link) : 0;
+      const int64_t most = i ? bytes_of_variants(link) : 0;
       for (State& s : states_along(chain[i], axis, old[i], link, last)) {
         set(chain[i], s);
         Cost beside = cost_beside(n, link, last);
@@ -397,7 +397,7 @@ class Choose {
           const Way& before = ways[i - 1][w];
           if (!is_open_to(n, s, link, before.state.out[0], axis)) continue;
           set(chain[i - 1], before.state);
-          if (bytes_of_forms(link) > most) continue;
+          if (bytes_of_variants(link) > most) continue;
           const Cost sum = before.cost + beside + cost(link);
           if (!least || sum < least->cost) least = Way{s, sum, w};
         }
@@ -453,7 +453,7 @@ class Choose {
     std::vector<State> all{before};
     auto bytes = [&] {
       int64_t sum = bytes_of_copies(at, link);
-      for (size_t o = last ? 0 : 1; o < n.out.size(); ++o) sum += bytes_of_forms(n.out[o]);
+      for (size_t o = last ? 0 : 1; o < n.out.size(); ++o) sum += bytes_of_variants(n.out[o]);
       return sum;
     };
     const int64_t most = bytes();
@@ -538,7 +538,7 @@ class Choose {
         Node& n = g_.nodes[i];
         if (n.in[k] == kNoValue || !wants_[i][k]) continue;
         const ValueId from = source(n.in[k]);
-        if (is_single_box(n) || g_.value(from).spec == wants_[i][k]) {
+        if (is_single_boxing(n) || g_.value(from).spec == wants_[i][k]) {
           n.in[k] = from;
           continue;
         }
@@ -555,7 +555,7 @@ class Choose {
         if (boxed == kNoValue) {
           boxed = edit.value_like(from, wants_[i][k]);
           boxes[{from, wants_[i][k], like.stage, like.section}] = boxed;
-          Node box = box_node(like, from, boxed);
+          Node box = make_boxing(like, from, boxed);
           if (gradient)
             edit.insert_after(by, std::move(box));
           else

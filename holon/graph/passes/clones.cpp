@@ -100,7 +100,7 @@ std::vector<bool> may_run_again(const Graph& g) {
     bool ok = n.section == Section::kForward && is_pure(n) && n.kind != NodeKind::kAccumulate;
     // Nor what another stage would have to send once more.
     ok = ok &&
-        !(n.kind == NodeKind::kBox &&
+        !(n.kind == NodeKind::kBoxing &&
           (n.in.size() != 1 || !(g.value(n.in[0]).spec->placement == g.value(n.out[0]).spec->placement)));
     // A draw without a place is another one each time.
     ok = ok && !(is_op(n) && n.op->random && n.draw < 0 && !n.attrs.has(n.op->counter_attr));

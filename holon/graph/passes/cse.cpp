@@ -16,7 +16,7 @@ bool mergeable(const Node& n) {
   switch (n.kind) {
     case NodeKind::kOp:
       return !n.op->random || n.draw >= 0 || n.op->counter_attr < 0 || n.attrs.has(n.op->counter_attr);
-    case NodeKind::kBox: return n.in.size() == 1;
+    case NodeKind::kBoxing: return n.in.size() == 1;
     case NodeKind::kRelabel:
     case NodeKind::kAgree:
     case NodeKind::kAccumulate: return true;

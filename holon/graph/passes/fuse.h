@@ -7,8 +7,8 @@ namespace holon::graph {
 
 struct PassOptions;
 
-// Gradients of slices that make up the whole of a tensor (chunk(), split()) are put side by side by one cat, instead of
-// being added up in zeros.
+// Gradients of slices that make up the whole of a tensor (chunk(), split()) are put next to each other by one cat,
+// instead of being added up in zeros.
 void join_slices(Graph& g, const PassOptions& options);
 
 // Products do what follows them (activations, sums with another tensor, a gradient's factor) while their blocks are in

@@ -33,11 +33,11 @@ std::vector<NodeId> chain(const Graph& g, const Readers& readers, const std::vec
   std::vector<NodeId> members{last};
   // Highest first: when a candidate's turn comes, all of its readers that can be members are.
   std::priority_queue<NodeId> candidates;
-  auto add_makers = [&](NodeId m) {
+  auto add_producers = [&](NodeId m) {
     for (ValueId v : g.nodes[static_cast<size_t>(m)].in)
-      if (NodeId p = readers.maker(v); p >= 0) candidates.push(p);
+      if (NodeId p = readers.producer(v); p >= 0) candidates.push(p);
   };
-  add_makers(last);
+  add_producers(last);
   NodeId before = last;
   while (!candidates.empty() && members.size() < kMostParts) {
     const NodeId p = candidates.top();
@@ -52,7 +52,7 @@ std::vector<NodeId> chain(const Graph& g, const Readers& readers, const std::vec
       members.pop_back();
       continue;
     }
-    add_makers(p);
+    add_producers(p);
   }
   std::reverse(members.begin(), members.end());
   return members;

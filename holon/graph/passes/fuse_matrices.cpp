@@ -72,7 +72,7 @@ class Matrices {
     auto add = [&](NodeId m) {
       members.push_back(m);
       for (ValueId v : node(m).in)
-        if (NodeId p = readers_.maker(v); p >= 0) candidates.push(p);
+        if (NodeId p = readers_.producer(v); p >= 0) candidates.push(p);
     };
     members.clear();
     add(last);
@@ -99,8 +99,8 @@ class Matrices {
 
   // Whose memory the value is, through views.
   ValueId root(ValueId v) const {
-    for (NodeId p = readers_.maker(v); p >= 0 && node(p).kind == NodeKind::kOp && node(p).op && node(p).op->view;
-         p = readers_.maker(v))
+    for (NodeId p = readers_.producer(v); p >= 0 && node(p).kind == NodeKind::kOp && node(p).op && node(p).op->view;
+         p = readers_.producer(v))
       v = node(p).in[0];
     return v;
   }

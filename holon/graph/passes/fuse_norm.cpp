@@ -45,7 +45,7 @@ class Norms {
 
   // The cast that makes v for node `reader` alone and might be done where node `at` is; -1: none.
   NodeId cast_before(ValueId v, NodeId reader, NodeId at) {
-    const NodeId c = readers_.maker(v);
+    const NodeId c = readers_.producer(v);
     return is_cast(c, true) && readers_.only(v) == reader && together(c, reader) &&
             readers_.may_read_later(g_, c, at) && alike(v, node(c).in[0])
         ? c
@@ -55,7 +55,7 @@ class Norms {
   // An element-wise op whose result only `sum` reads: a chain of them saves writing and reading that, a norm only
   // reading the sum.
   bool chain_pays(ValueId v, NodeId sum) {
-    const NodeId p = readers_.maker(v);
+    const NodeId p = readers_.producer(v);
     return p >= 0 && node(p).kind == NodeKind::kOp && node(p).op && fusible(*node(p).op) && !is(p, op::cast) &&
         readers_.only(v) == sum && together(p, sum) && alike(v, node(sum).out[0]);
   }
@@ -63,7 +63,7 @@ class Norms {
   // x + other, of which the norm is computed.
   void forward(NodeId norm, const OpDef& op) {
     const ValueId sum = node(norm).in[0];
-    const NodeId add = readers_.maker(sum);
+    const NodeId add = readers_.producer(sum);
     if (!is(add, op::add) || !together(add, norm) || !readers_.may_read_later(g_, add, norm)) return;
     for (NodeId r : readers_.of(sum))
       if (r < norm) return;
@@ -116,7 +116,7 @@ class Norms {
       return;
     // Where the norm's gradient is, unless what is added comes later.
     NodeId at = norm;
-    if (readers_.maker(other) > norm || !readers_.unwritten(g_, add, norm, add)) {
+    if (readers_.producer(other) > norm || !readers_.unwritten(g_, add, norm, add)) {
       at = add;
       if (!readers_.may_read_later(g_, norm, add)) return;
       for (size_t o = 1; o < node(norm).out.size(); ++o)

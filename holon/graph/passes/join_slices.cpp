@@ -31,7 +31,7 @@ class Slices {
   }
   bool together(NodeId a, NodeId b) {
     const Node &x = node(a), &y = node(b);
-    return x.section == y.section && x.stage == y.stage && x.pinned == y.pinned && x.form == y.form;
+    return x.section == y.section && x.stage == y.stage && x.pinned == y.pinned && x.variant == y.variant;
   }
   bool alike(ValueId a, ValueId b) const {
     const Value &x = g_.value(a), &y = g_.value(b);
@@ -58,7 +58,7 @@ class Slices {
   // The pieces that v is the sum of, and the sums on the way.
   bool collect(ValueId v, NodeId reader, NodeId root, int* axis, std::vector<Piece>* pieces,
                std::vector<NodeId>* sums) {
-    const NodeId n = readers_.maker(v);
+    const NodeId n = readers_.producer(v);
     if (n < 0 || readers_.only(v) != reader || !together(n, root) || !alike(v, node(root).out[0])) return false;
     if (is(n, op::add)) {
       sums->push_back(n);

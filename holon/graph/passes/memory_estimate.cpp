@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kMostRanks = 64;
 
-// The first rank of each placement, whose parts are never smaller than the others'; -1 stands for ranks of a local
+// The first rank of each placement, whose parts are never smaller than the others'; -1 represents ranks of a local
 // graph.
 std::vector<int> busiest_ranks(const Graph& g) {
   std::vector<int> ranks;
@@ -27,7 +27,7 @@ std::vector<int> busiest_ranks(const Graph& g) {
 // The same memory under another shape or name.
 bool shares_memory(const Graph& g, const Node& n) {
   if (n.kind == NodeKind::kRelabel || (is_op(n) && n.op->view)) return true;
-  if (!is_single_box(n)) return false;
+  if (!is_single_boxing(n)) return false;
   const NdSbp &from = g.value(n.in[0]).spec->nd_sbp, &to = g.value(n.out[0]).spec->nd_sbp;
   if (!(g.value(n.in[0]).spec->placement == g.value(n.out[0]).spec->placement)) return false;
   for (int a = 0; a < from.size(); ++a)
@@ -72,7 +72,7 @@ int64_t estimate_peak_bytes(const Graph& g) {
     }
     for (size_t o = 0; o < n.out.size(); ++o) {
       if (shares_memory(g, n)) {
-        owner[static_cast<size_t>(n.out[o])] = owner[static_cast<size_t>(n.in[n.kind == NodeKind::kBox ? o : 0])];
+        owner[static_cast<size_t>(n.out[o])] = owner[static_cast<size_t>(n.in[n.kind == NodeKind::kBoxing ? o : 0])];
         continue;
       }
       Life& life = lives[static_cast<size_t>(n.out[o])];

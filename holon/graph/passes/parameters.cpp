@@ -14,7 +14,7 @@ std::vector<bool> parameter_values(const Graph& g) {
     of[static_cast<size_t>(e.value)] = e.parameter || (e.tensor.defined() && is_parameter(e.tensor));
   for (auto& n : g.nodes) {
     if (n.in.size() != 1 || n.in[0] == kNoValue || !of[static_cast<size_t>(n.in[0])]) continue;
-    if (is_single_box(n) || (is_op(n) && shows_parameter(*n.op)))
+    if (is_single_boxing(n) || (is_op(n) && shows_parameter(*n.op)))
       for (ValueId v : n.out) of[static_cast<size_t>(v)] = true;
   }
   return of;
@@ -25,7 +25,7 @@ bool reads_peers(const Value& v, const GlobalSpec* from, const GlobalSpec* to) {
 }
 
 bool is_parameter_copy(const Graph& g, const Node& n, const std::vector<bool>& of_parameter) {
-  if (!is_single_box(n) || n.pinned || !of_parameter[static_cast<size_t>(n.in[0])]) return false;
+  if (!is_single_boxing(n) || n.pinned || !of_parameter[static_cast<size_t>(n.in[0])]) return false;
   const Value &from = g.value(n.in[0]), &to = g.value(n.out[0]);
   return from.spec->placement == to.spec->placement && local_bytes(to) > local_bytes(from);
 }

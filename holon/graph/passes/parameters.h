@@ -1,4 +1,4 @@
-// Copies of parameters in other layouts, which boxing inside of a graph makes.
+// Copies of parameters in other layouts, which boxing inside a graph makes.
 #pragma once
 
 #include <vector>
@@ -17,17 +17,17 @@ bool reads_peers(const Value& v, const GlobalSpec* from, const GlobalSpec* to);
 bool is_parameter_copy(const Graph& g, const Node& n, const std::vector<bool>& of_parameter);
 
 // Of boxes: parameters that are moved, and seconds.
-struct BoxCost {
+struct BoxingCost {
   int64_t parameters = 0;
   double s = 0;
-  BoxCost& operator+=(const BoxCost& o) {
+  BoxingCost& operator+=(const BoxingCost& o) {
     parameters += o.parameters;
     s += o.s;
     return *this;
   }
-  BoxCost operator+(const BoxCost& o) const { return BoxCost(*this) += o; }
-  BoxCost operator-(const BoxCost& o) const { return {parameters - o.parameters, s - o.s}; }
-  bool operator<(const BoxCost& o) const { return parameters != o.parameters ? parameters < o.parameters : s < o.s; }
+  BoxingCost operator+(const BoxingCost& o) const { return BoxingCost(*this) += o; }
+  BoxingCost operator-(const BoxingCost& o) const { return {parameters - o.parameters, s - o.s}; }
+  bool operator<(const BoxingCost& o) const { return parameters != o.parameters ? parameters < o.parameters : s < o.s; }
 };
 
 }  // namespace holon::graph

@@ -16,7 +16,7 @@ constexpr Pass kPasses[] = {
     {"constant_fold", fold_constants},
     {"cse", merge_common},
     {"choose_sbp", choose_sbps},
-    {"boxing", merge_boxes},
+    {"boxing", merge_boxing},
     {"zero", shard_updates},
     {"parameter_copies", free_parameter_copies},
     {"hoist", hoist_once},

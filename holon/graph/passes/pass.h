@@ -13,7 +13,7 @@
 namespace holon::graph {
 
 // Whether gradients of parameters become Section::kWeight, as zero-bubble schedules want it. It pays where each stage
-// has ranks of its own.
+// has its own ranks.
 enum class SplitWeight : uint8_t { kNo, kWhereItPays, kYes };
 
 struct PassOptions {
@@ -51,8 +51,8 @@ struct PassReport {
 std::span<const Pass> passes();
 
 // Runs those that are not disabled. reports: one for each that ran, or nullptr.
-// Errors: a disabled name that is no pass (ValueError, naming the passes there are); what a pass refuses, unchanged; a
-// broken promise of one (internal), naming it.
+// Errors: a disabled name that is not a pass (ValueError, naming the passes there are); what a pass refuses, unchanged;
+// a broken promise of one (internal), naming it.
 void run_passes(Graph& g, const PassOptions& options, std::vector<PassReport>* reports = nullptr);
 
 // Gives each node the stage of the pipeline that it belongs to: nodes without one take that of their placement, or of
@@ -69,12 +69,12 @@ void fold_constants(Graph& g, const PassOptions& options);
 // One node for all that compute the same of the same: one gather serves several readers.
 void merge_common(Graph& g, const PassOptions& options);
 
-// Chooses other signatures of ops where that lowers what all boxes cost together. What the user asked for by to_global
+// Chooses other signatures of ops where that lowers what all boxes cost together. What the user requested by to_global
 // stays.
 void choose_sbps(Graph& g, const PassOptions& options);
 
 // Chains of boxes become one, boxes to where a value is already go, and values move in their narrower dtype.
-void merge_boxes(Graph& g, const PassOptions& options);
+void merge_boxing(Graph& g, const PassOptions& options);
 
 // ZeRO as sbp: gradients go to shards, shards are updated, and their new values are gathered.
 void shard_updates(Graph& g, const PassOptions& options);
@@ -87,7 +87,7 @@ void free_parameter_copies(Graph& g, const PassOptions& options);
 // (External::tensor) before the passes run; they box them back where they are read.
 std::vector<const GlobalSpec*> zero3_specs(const Graph& g, const PassOptions& options);
 
-// Backward computes again what lies inside of the given modules, or what a memory budget does not allow to keep.
+// Backward computes again what is inside the given modules, or what a memory budget does not allow to keep.
 // Errors (ValueError): a path under which there is nothing; a budget that cannot be met, with the least that can.
 void recompute(Graph& g, const PassOptions& options);
 

@@ -79,18 +79,18 @@ Node node_like(const Node& of, NodeKind kind) {
   return n;
 }
 
-Node box_node(const Node& like, ValueId from, ValueId to) {
-  Node n = node_like(like, NodeKind::kBox);
+Node make_boxing(const Node& like, ValueId from, ValueId to) {
+  Node n = node_like(like, NodeKind::kBoxing);
   n.in.push_back(from);
   n.out.push_back(to);
   return n;
 }
 
-bool is_single_box(const Node& n) { return n.kind == NodeKind::kBox && n.in.size() == 1; }
+bool is_single_boxing(const Node& n) { return n.kind == NodeKind::kBoxing && n.in.size() == 1; }
 
 bool is_view(const Node& n) {
-  return (n.kind == NodeKind::kOp && n.op && n.op->view) || n.kind == NodeKind::kRelabel || n.kind == NodeKind::kBox ||
-      n.kind == NodeKind::kAgree;
+  return (n.kind == NodeKind::kOp && n.op && n.op->view) || n.kind == NodeKind::kRelabel ||
+      n.kind == NodeKind::kBoxing || n.kind == NodeKind::kAgree;
 }
 
 int64_t logical_bytes(const Value& v) { return v.shape.numel() * static_cast<int64_t>(size_bytes(v.dtype)); }
@@ -115,7 +115,7 @@ std::vector<int32_t> alias_roots(const Graph& g) {
   for (auto& n : g.nodes) {
     if (!is_view(n)) continue;
     for (size_t i = 0; i < n.out.size(); ++i) {
-      ValueId from = n.kind == NodeKind::kBox ? n.in[i] : n.in[0];
+      ValueId from = n.kind == NodeKind::kBoxing ? n.in[i] : n.in[0];
       if (from != kNoValue) root[static_cast<size_t>(n.out[i])] = root[static_cast<size_t>(from)];
     }
   }

@@ -39,9 +39,9 @@ class Rewrite {
 // Where a node with the same scope, site, stage and section as another begins.
 Node node_like(const Node& of, NodeKind kind);
 // A box of one value.
-Node box_node(const Node& like, ValueId from, ValueId to);
+Node make_boxing(const Node& like, ValueId from, ValueId to);
 
-bool is_single_box(const Node& n);
+bool is_single_boxing(const Node& n);
 // Of a kind that is one op's: not boxes and the like.
 inline bool is_op(const Node& n) { return n.kind == NodeKind::kOp && n.op; }
 // A window on its input's memory, or the same memory under another name.

@@ -9,7 +9,7 @@ namespace holon::graph {
 namespace {
 
 // The spec with a broadcast axis of the hierarchy split along the first axis of the tensor that is long enough;
-// nullptr: none is. Each rank's shard lies in the part that it has: axes of the hierarchy cut in order, so that none
+// nullptr: none is. Each rank's shard is in the part that it has: axes of the hierarchy cut in order, so that none
 // after this one may cut there.
 const GlobalSpec* split_along(const Value& v, const GlobalSpec* spec, int rank_axis) {
   const Dims& hierarchy = spec->placement.hierarchy();
@@ -64,8 +64,8 @@ class Zero {
         const ValueId v = g_.nodes[i].in[k];
         if (v == kNoValue) continue;
         NodeId by = made_by[static_cast<size_t>(v)];
-        Node* box =
-            by >= 0 && is_single_box(g_.nodes[static_cast<size_t>(by)]) ? &g_.nodes[static_cast<size_t>(by)] : nullptr;
+        Node* box = by >= 0 && is_single_boxing(g_.nodes[static_cast<size_t>(by)]) ? &g_.nodes[static_cast<size_t>(by)]
+                                                                                   : nullptr;
         const GlobalSpec* shard;
         const bool stored = converted(e);
         if (stored) {
@@ -83,14 +83,14 @@ class Zero {
         } else if (g_.value(v).spec != shard) {
           ValueId part = edit.value_like(v, shard);
           Node like = by >= 0 ? g_.nodes[static_cast<size_t>(by)] : g_.nodes[i];
-          edit.insert_after(by, box_node(like, v, part));
+          edit.insert_after(by, make_boxing(like, v, part));
           g_.nodes[i].in[k] = part;
         }
         if (stored) continue;
         u.shards[k] = shard;
         const ValueId fresh = edit.value_like(e.value, shard), whole = edit.value_like(e.value, g_.value(e.value).spec);
         out.push_back(fresh);
-        Node gather = box_node(g_.nodes[i], fresh, whole), assign = node_like(g_.nodes[i], NodeKind::kAssign);
+        Node gather = make_boxing(g_.nodes[i], fresh, whole), assign = node_like(g_.nodes[i], NodeKind::kAssign);
         if (by >= 0) gather.stage = assign.stage = g_.nodes[static_cast<size_t>(by)].stage;
         assign.in.push_back(whole);
         assign.target = u.externals[k];
@@ -113,11 +113,11 @@ class Zero {
     return is_op(n) && n.op == op::cast && size_bytes(g_.value(n.out[0]).dtype) < size_bytes(g_.value(n.in[0]).dtype);
   }
 
-  // A parameter that lies in shards is boxed to its layout where forward begins to read it, and again where backward
+  // A parameter that is in shards is boxed to its layout where forward begins to read it, and again where backward
   // does.
   void gather_parameters() {
     stored_.assign(g_.externals.size(), false);
-    std::vector<ValueId> whole(g_.values.size(), kNoValue);  // of externals that lie in shards
+    std::vector<ValueId> whole(g_.values.size(), kNoValue);  // of externals that are in shards
     std::vector<const GlobalSpec*> asked(g_.values.size(), nullptr);
     for (size_t x = 0; x < g_.externals.size(); ++x) {
       External& e = g_.externals[x];
@@ -139,7 +139,7 @@ class Zero {
         const GlobalSpec* shard = g_.value(g_.externals[static_cast<size_t>(n.target)].value).spec;
         if (g_.value(n.in[0]).spec != shard) {
           ValueId part = edit.value_like(n.in[0], shard);
-          edit.insert_before(static_cast<NodeId>(i), box_node(n, n.in[0], part));
+          edit.insert_before(static_cast<NodeId>(i), make_boxing(n, n.in[0], part));
           n.in[0] = part;
         }
         continue;
@@ -151,7 +151,7 @@ class Zero {
           // It is cast first, and gathered in fewer bytes.
           Node& cast = g_.nodes[i];
           const ValueId narrow = edit.value_like(cast.out[0], g_.value(v).spec);
-          Node gather = box_node(cast, narrow, cast.out[0]);
+          Node gather = make_boxing(cast, narrow, cast.out[0]);
           gather.pinned = true;
           cast.out[0] = narrow;
           edit.insert_after(static_cast<NodeId>(i), std::move(gather));
@@ -160,7 +160,7 @@ class Zero {
         ValueId& full = whole[static_cast<size_t>(v)];
         if (full == kNoValue) {
           full = edit.value_like(v, asked[static_cast<size_t>(v)]);
-          Node gather = box_node(n, v, full);
+          Node gather = make_boxing(n, v, full);
           gather.pinned = true;
           if (gather.section == Section::kOnceBefore) gather.section = Section::kForward;
           edit.insert_before(static_cast<NodeId>(i), std::move(gather));
@@ -181,7 +181,7 @@ class Zero {
           !of_parameter[static_cast<size_t>(n.in[0])])
         continue;
       if (!is_view(n) && !(is_op(n) && n.op == op::cast)) continue;
-      if (n.kind == NodeKind::kBox && !(g_.value(n.in[0]).spec->placement == g_.value(n.out[0]).spec->placement))
+      if (n.kind == NodeKind::kBoxing && !(g_.value(n.in[0]).spec->placement == g_.value(n.out[0]).spec->placement))
         continue;
       chosen[i] = true;
       for (ValueId v : n.out) of_parameter[static_cast<size_t>(v)] = true;

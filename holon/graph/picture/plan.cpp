@@ -6,7 +6,7 @@
 #include <set>
 
 #include "holon/boxing/planner.h"
-#include "holon/graph/passes/forms.h"
+#include "holon/graph/passes/variants.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/outline.h"
 #include "holon/graph/picture/svg.h"
@@ -74,7 +74,7 @@ struct Item {
 
 // What a box does and moves, by the plan.
 struct Moves {
-  boxing::StepKind kind = boxing::StepKind::kSlice;  // of the dearest step
+  boxing::StepKind kind = boxing::StepKind::kSlice;  // of the most expensive step
   std::string steps;
   int64_t bytes = 0;
   double seconds = 0;
@@ -158,8 +158,8 @@ class Drawing {
     item.title = str(g_, n);
     item.label = call_text(n);
     if (!n.out.empty()) item.type = type_text(g_.value(n.out[0]));
-    if (n.out.size() > 1 && n.kind != NodeKind::kBox) item.type += fmt::format(" +{}", n.out.size() - 1);
-    if (n.kind == NodeKind::kBox) {
+    if (n.out.size() > 1 && n.kind != NodeKind::kBoxing) item.type += fmt::format(" +{}", n.out.size() - 1);
+    if (n.kind == NodeKind::kBoxing) {
       const Moves m = moves_of(n);
       item.box = true;
       kinds_.insert(m.kind);
@@ -198,7 +198,7 @@ class Drawing {
     for (NodeId id : nodes) {
       const Node& n = node(id);
       last = &n;
-      if (n.kind != NodeKind::kBox) {
+      if (n.kind != NodeKind::kBoxing) {
         ++ops;
         ++count[n.op ? n.op->name() : graph::name(n.kind)];
         continue;
@@ -238,7 +238,7 @@ class Drawing {
         const size_t n = std::max(row.forward.size(), row.backward.size());
         for (size_t i = 0; i < row.forward.size(); ++i)
           place(item_of(node(row.forward[i])), {row.forward[i]}, y + static_cast<double>(i) * (kItem + kType));
-        // What is not as long stands at the end where the other lane goes on.
+        // What is not as long is at the end where the other lane goes on.
         for (size_t i = 0; i < row.backward.size(); ++i)
           place(item_of(node(row.backward[i])), {row.backward[i]}, y + static_cast<double>(i) * (kItem + kType));
         y += static_cast<double>(n) * (kItem + kType) + (n ? 4 : 0);
@@ -279,7 +279,7 @@ class Drawing {
     return o.repeats == 1 ? o.name : fmt::format("{} \u2026 {}  (\u00d7 {})", o.name, o.last_name, o.repeats);
   }
 
-  // Copies that are not drawn stand for the one that is.
+  // Copies that are not drawn represent the one that is.
   void hide(const Outline& o) {
     const auto own = o.nodes();
     for (auto& other : o.others)
@@ -295,12 +295,12 @@ class Drawing {
       if (n.section != section || stage_of(n) != stage || n.kind == NodeKind::kUpdate || n.kind == NodeKind::kRelabel)
         continue;
       Item item = item_of(n);
-      const std::string key = n.kind == NodeKind::kBox ? fmt::format("{}{}", item.label, item.title.size() < 2)
-                                                       : (n.op ? n.op->name() : name(n.kind));
+      const std::string key = n.kind == NodeKind::kBoxing ? fmt::format("{}{}", item.label, item.title.size() < 2)
+                                                          : (n.op ? n.op->name() : name(n.kind));
       auto [it, fresh] = lines.try_emplace(key, 0, item);
       if (fresh) order.push_back(key);
       if (++it->second.first > 1) it->second.second.type = "";
-      if (n.kind != NodeKind::kBox) it->second.second.label = it->second.first > 1 ? key : item.label;
+      if (n.kind != NodeKind::kBoxing) it->second.second.label = it->second.first > 1 ? key : item.label;
     }
     for (auto& n : g_.nodes) {
       if (n.kind != NodeKind::kUpdate || n.section != section) continue;
@@ -348,7 +348,7 @@ class Drawing {
     std::vector<bool> counted(g_.values.size(), false);
     for (auto& n : g_.nodes) {
       if (stage_of(n) != stage) continue;
-      if (n.kind != NodeKind::kBox && n.section == Section::kForward)
+      if (n.kind != NodeKind::kBoxing && n.section == Section::kForward)
         for (ValueId v : n.out)
           if (auto* spec = g_.value(v).spec) where.insert(ranks_text(spec));
       if (n.section != Section::kBackward && n.section != Section::kWeight) continue;
@@ -435,7 +435,7 @@ class Drawing {
       return fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x1, y1, x1 + bend, y1, x2 - bend,
                          y2, x2, y2);
     }
-    // Several ways lie side by side.
+    // Several ways lie next to each other.
     const double apart = 3.0 * (ways_++ % 3), along = kHeads + 8 + apart;
     const double up = leaves ? (right ? from.x + from.width : from.x) + side * (kApart / 4 + apart)
                              : x1 + side * (kBetween / 2 - 3 + apart),
@@ -516,8 +516,8 @@ class Drawing {
 }  // namespace
 
 std::string plan_svg(const Graph& g, const PlotOptions& options) {
-  if (g.forms() == 1) return Drawing(g, options).draw();
-  const Graph one = only_form(g, 0);
+  if (g.variants() == 1) return Drawing(g, options).draw();
+  const Graph one = only_variant(g, 0);
   return Drawing(one, options).draw();
 }
 

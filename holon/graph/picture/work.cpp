@@ -43,9 +43,9 @@ double seconds(const Graph& g, const Node& n) {
   return bytes / (2 * rate(machine_costs().copy, bytes, machine_costs()));
 }
 
-double box_seconds(const Graph& g, const Node& n) {
+double boxing_seconds(const Graph& g, const Node& n) {
   double s = 0;
-  if (n.kind == NodeKind::kBox)
+  if (n.kind == NodeKind::kBoxing)
     for (size_t i = 0; i < n.in.size(); ++i) {
       const Value &from = g.value(n.in[i]), &to = g.value(n.out[i]);
       if (from.spec && to.spec && from.spec != to.spec) s += boxing::cost(from.spec, to.spec, from.shape, from.dtype);
@@ -61,12 +61,12 @@ Costs estimate_costs(const Graph& g) {
   c.weight.assign(n, 0);
   bool split = false;
   for (auto& node : g.nodes) {
-    if (node.form != 0) continue;
+    if (node.variant != 0) continue;
     const size_t stage = static_cast<size_t>(std::clamp<int>(node.stage, 0, static_cast<int>(n) - 1));
     double s = seconds(g, node);
-    if (node.kind == NodeKind::kBox && node.in.size() == 1) {
+    if (node.kind == NodeKind::kBoxing && node.in.size() == 1) {
       auto *from = g.value(node.in[0]).spec, *to = g.value(node.out[0]).spec;
-      if (from && to && from->placement == to->placement) s += box_seconds(g, node);
+      if (from && to && from->placement == to->placement) s += boxing_seconds(g, node);
     }
     if (node.section == Section::kForward) c.forward[stage] += s;
     if (node.section == Section::kBackward) c.backward[stage] += s;

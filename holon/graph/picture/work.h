@@ -15,7 +15,7 @@ double flops(const Graph& g, const Node& n);
 // for boxes, relabels and views.
 double seconds(const Graph& g, const Node& n);
 // What the box takes by the machine's figures (holon/cost).
-double box_seconds(const Graph& g, const Node& n);
+double boxing_seconds(const Graph& g, const Node& n);
 
 // Of each stage for one micro-batch. Where no weights are split off they are a third of backward's time each.
 Costs estimate_costs(const Graph& g);

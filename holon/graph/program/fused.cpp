@@ -254,7 +254,7 @@ struct FusedChain::Plan {
         [](const Part& part, KernelCall& call) { holon::run_on_device(*part.op, call); });
   }
 
-  // Calls of all parts on whole arrays: make(array, part) for what is no output, then run(part, call).
+  // Calls of all parts on whole arrays: make(array, part) for what is not an output, then run(part, call).
   template <class Make, class Run>
   void each_part(std::span<const Array* const> in, std::span<Array* const> out, Make make, Run run) const {
     std::vector<Array> made(parts.size());

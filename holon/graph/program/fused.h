@@ -1,5 +1,5 @@
 // A chain of element-wise ops over one rank's arrays, block by block: what one op leaves for the next stays in the
-// first cache and never gets memory of its own. The ops' own kernels run on windows of a block, so that results are
+// first cache and never gets its own memory. The ops' own kernels run on windows of a block, so that results are
 // those of the ops one by one, bit by bit.
 #pragma once
 
@@ -32,7 +32,7 @@ class FusedChain {
   FusedChain(FusedChain&&) noexcept;
   FusedChain& operator=(FusedChain&&) noexcept;
 
-  // Pre: arrays of the shapes, strides and dtypes given before; no output overlaps an operand, but for an input that it
+  // Pre: arrays of the shapes, strides and dtypes given before; no output overlaps an operand, except an input that it
   // may_overwrite at the same place. Shared out to threads where it is large. Allocates nothing (but once, when the
   // number of threads has grown). Not for two threads at a time. Errors: those of the kernels (an integer divided by
   // 0).

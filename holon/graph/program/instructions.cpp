@@ -68,7 +68,7 @@ void CopyInstruction::run() { kernels::copy(*from_, *to_); }
 
 std::string CopyInstruction::str() const { return fmt::format("copy({}) -> {}", text_of(*from_), what_); }
 
-std::string BoxInstruction::str() const {
+std::string BoxingInstruction::str() const {
   auto& plan = prepared_.plan();
   std::string steps;
   for (auto& s : plan.steps()) steps += (steps.empty() ? "" : ", ") + s.label;

@@ -57,9 +57,9 @@ class CopyInstruction final : public Instruction {
   const char* what_;
 };
 
-class BoxInstruction final : public Instruction {
+class BoxingInstruction final : public Instruction {
  public:
-  BoxInstruction(boxing::Prepared prepared, const Array* in, const Array* out, std::vector<Array> scratch)
+  BoxingInstruction(boxing::Prepared prepared, const Array* in, const Array* out, std::vector<Array> scratch)
       : prepared_(std::move(prepared)), in_(in), out_(out), scratch_(std::move(scratch)) {}
   void run() override { prepared_.run(*in_, *out_, scratch_); }
   void bind() override { prepared_.bind(); }

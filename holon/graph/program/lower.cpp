@@ -39,28 +39,28 @@ void Lowering::sort_nodes() {
   first_.assign(g_.values.size() + 1, 0);
   for (size_t v = 0; v < g_.values.size(); ++v) {
     NodeId by = made_by_[v];
-    const Node* maker = by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
+    const Node* producer = by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
     per_micro_[v] = micro_ > 1 &&
-        (maker ? per_micro_batch(maker->section) && maker->kind != NodeKind::kAccumulate
-               : g_.values[v].kind == ValueKind::kInput);
+        (producer ? per_micro_batch(producer->section) && producer->kind != NodeKind::kAccumulate
+                  : g_.values[v].kind == ValueKind::kInput);
     first_[v + 1] = first_[v] + (per_micro_[v] ? micro_ : 1);
   }
   instances_.resize(static_cast<size_t>(first_.back()));
   stages_ = std::max(1, g_.stages);
-  for (auto& lists : lists_) lists.resize(static_cast<size_t>(stages_ * g_.forms()));
-  std::vector<int> crossings(static_cast<size_t>(g_.forms()), 0);
+  for (auto& lists : lists_) lists.resize(static_cast<size_t>(stages_ * g_.variants()));
+  std::vector<int> crossings(static_cast<size_t>(g_.variants()), 0);
   for (size_t n = 0; n < g_.nodes.size(); ++n) {
     const Node& node = g_.nodes[n];
     const bool crosses = stages_ > 1 && pipeline_.crosses(static_cast<NodeId>(n));
-    // A micro-batch has one form, so that the same number in another one is another channel.
-    if (crosses) crossing_number_.emplace(static_cast<NodeId>(n), crossings[static_cast<size_t>(node.form)]++);
+    // A micro-batch has one variant, so that the same number in another one is another channel.
+    if (crosses) crossing_number_.emplace(static_cast<NodeId>(n), crossings[static_cast<size_t>(node.variant)]++);
     if (!takes_part(node)) continue;
     if (crosses) {
       crossings_from_[node.in[0]].push_back(static_cast<NodeId>(n));
       crossing_to_[node.out[0]] = static_cast<NodeId>(n);
       continue;
     }
-    list(node.section, std::clamp<int>(node.stage, 0, stages_ - 1), node.form).push_back(static_cast<NodeId>(n));
+    list(node.section, std::clamp<int>(node.stage, 0, stages_ - 1), node.variant).push_back(static_cast<NodeId>(n));
   }
 }
 
@@ -76,15 +76,15 @@ bool Lowering::takes_part(const Node& n) const {
 
 void Lowering::count_reads() {
   reads_.assign(g_.values.size(), 0);
-  std::vector<int> times(static_cast<size_t>(g_.forms()), 0);  // that a form runs
-  for (int m = 0; m < micro_; ++m) ++times[static_cast<size_t>(g_.form(m))];
+  std::vector<int> times(static_cast<size_t>(g_.variants()), 0);  // that a variant runs
+  for (int m = 0; m < micro_; ++m) ++times[static_cast<size_t>(g_.variant(m))];
   for (auto& n : g_.nodes) {
     if (!takes_part(n)) continue;
-    const int often = micro_ > 1 && per_micro_batch(n.section) ? times[static_cast<size_t>(n.form)] : 1;
+    const int often = micro_ > 1 && per_micro_batch(n.section) ? times[static_cast<size_t>(n.variant)] : 1;
     for (ValueId v : n.in)
       if (v != kNoValue) reads_[static_cast<size_t>(v)] += per_micro_[static_cast<size_t>(v)] ? 1 : often;
   }
-  for (int f = 0; f < g_.forms(); ++f)
+  for (int f = 0; f < g_.variants(); ++f)
     for (ValueId v : g_.outputs_of(f))
       if (f == 0 || per_micro_[static_cast<size_t>(v)]) ++reads_[static_cast<size_t>(v)];
   for (auto& n : g_.nodes)
@@ -127,7 +127,7 @@ Array* Lowering::fresh(ValueId v, int m, const Dims& shape, const Dims& strides)
 
 void Lowering::run_section(Section section, int stage, int m) {
   section_ = section;
-  for (NodeId n : list(section, stage, g_.form(m))) {
+  for (NodeId n : list(section, stage, g_.variant(m))) {
     const Node& node = g_.nodes[static_cast<size_t>(n)];
     for (ValueId v : node.in) {
       need(v, m);
@@ -163,7 +163,7 @@ void Lowering::made(ValueId v, int m) {
 void Lowering::lower(const Node& n, int m) {
   switch (n.kind) {
     case NodeKind::kOp: return lower_op(n, m);
-    case NodeKind::kBox: return lower_box(n, m);
+    case NodeKind::kBoxing: return lower_boxing(n, m);
     case NodeKind::kRelabel: return lower_relabel(n, m);
     case NodeKind::kAgree: return lower_agree(n, m);
     case NodeKind::kAccumulate: return lower_accumulate(n, m);

@@ -78,7 +78,7 @@ void Lowering::release(const Posted& posted) {
 
 void Lowering::find_buckets() {
   for (auto& n : g_.nodes)
-    if (n.kind == NodeKind::kBox && n.in.size() > 1 && takes_part(n))
+    if (n.kind == NodeKind::kBoxing && n.in.size() > 1 && takes_part(n))
       for (size_t k = 0; k < n.in.size(); ++k) place_in_bucket_[n.in[k]] = {&n, k};
 }
 

@@ -120,7 +120,7 @@ void Lowering::lower_view(const Node& n, int m, const Array& in, const Dims& sha
   emit<CopyInstruction>(&n, m, array(n.in[0], m), keep(std::move(as_given)), n.op->name());
 }
 
-void Lowering::lower_box(const Node& n, int m) {
+void Lowering::lower_boxing(const Node& n, int m) {
   if (n.in.size() > 1) return lower_batch(n, m);
   for (size_t k = 0; k < n.in.size(); ++k) {
     const Value &from = g_.value(n.in[k]), &to = g_.value(n.out[k]);
@@ -137,7 +137,7 @@ void Lowering::lower_box(const Node& n, int m) {
         ? fresh(n.out[k], m, prepared.out_shape(), contiguous_strides(prepared.out_shape()))
         : &kUndefined;
     auto scratch = scratch_of(prepared.scratch_bytes(), device_of(from));
-    emit<BoxInstruction>(&n, m, std::move(prepared), in, out, std::move(scratch));
+    emit<BoxingInstruction>(&n, m, std::move(prepared), in, out, std::move(scratch));
   }
 }
 
@@ -150,7 +150,7 @@ void Lowering::lower_relabel(const Node& n, int m) {
     return;
   }
   fresh(n.out[0], m, to.shape,
-        contiguous_strides(to.shape));  // a rank outside of the placement: a local tensor without elements
+        contiguous_strides(to.shape));  // a rank outside the placement: a local tensor without elements
 }
 
 void Lowering::lower_agree(const Node& n, int m) {
@@ -204,9 +204,9 @@ bool Lowering::may_change(ValueId v) {
   if (b.pending == 1) return true;
   // Others in the buffer are its neighbours in a bucket, unless it is a window on one of them.
   const NodeId by = made_by_[static_cast<size_t>(v)];
-  const Node& maker = g_.nodes[static_cast<size_t>(by)];
-  const bool window = maker.kind == NodeKind::kRelabel || (maker.op && maker.op->view) ||
-      (maker.kind == NodeKind::kBox && maker.in.size() == 1);
+  const Node& producer = g_.nodes[static_cast<size_t>(by)];
+  const bool window = producer.kind == NodeKind::kRelabel || (producer.op && producer.op->view) ||
+      (producer.kind == NodeKind::kBoxing && producer.in.size() == 1);
   return !window;
 }
 

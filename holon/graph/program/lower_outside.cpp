@@ -9,7 +9,7 @@ void Lowering::bind_input(size_t i) {
   std::vector<std::vector<RowPiece>> pieces;  // of each micro-batch, if known
   bool moves = false;                         // some micro-batch's rows do not lie together
   for (int m = 0; m < micro_; ++m) {
-    auto found = order_.of(g_.value(g_.inputs_of(g_.form(m))[i]), m);
+    auto found = order_.of(g_.value(g_.inputs_of(g_.variant(m))[i]), m);
     if (!found) {
       pieces.clear();
       moves = false;
@@ -20,7 +20,7 @@ void Lowering::bind_input(size_t i) {
   }
   int64_t rows = 0;
   for (int m = 0; m < micro_; ++m) {
-    const ValueId v = g_.inputs_of(g_.form(m))[i];
+    const ValueId v = g_.inputs_of(g_.variant(m))[i];
     const Value& value = g_.value(v);
     const Dims shape = local_shape(value);
     Array a = Array::placeholder(shape, contiguous_strides(shape), value.dtype, device_of(value));
@@ -108,7 +108,7 @@ void Lowering::put_out(int m, bool last) {
 bool Lowering::joins(size_t o) const {
   const Value& v = g_.value(g_.outputs[o]);
   if (v.shape.size() == 0) return false;
-  for (int f = 1; f < g_.forms(); ++f) {
+  for (int f = 1; f < g_.variants(); ++f) {
     const Dims& other = g_.value(g_.outputs_of(f)[o]).shape;
     Dims rest = v.shape, others = other;
     if (other.size() != v.shape.size()) {
@@ -123,7 +123,7 @@ bool Lowering::joins(size_t o) const {
                  o, v.shape, other);
     if (other[0] != v.shape[0]) return true;
   }
-  if (g_.forms() > 1) return false;
+  if (g_.variants() > 1) return false;
   for (ValueId i : g_.inputs)
     if (g_.value(i).shape.size() > 0 && g_.value(i).shape[0] == v.shape[0]) return true;
   return false;

@@ -67,11 +67,11 @@ class Lowering {
   }
 
   // The nodes of a section for a micro-batch, in a stage.
-  std::vector<NodeId>& list(Section section, int stage, int form) {
+  std::vector<NodeId>& list(Section section, int stage, int variant) {
     const bool often = per_micro_batch(section);
-    return lists_[static_cast<size_t>(section)][static_cast<size_t>(often ? form * stages_ + stage : 0)];
+    return lists_[static_cast<size_t>(section)][static_cast<size_t>(often ? variant * stages_ + stage : 0)];
   }
-  bool runs_for(const Node& n, int m) const { return !per_micro_batch(n.section) || n.form == g_.form(m); }
+  bool runs_for(const Node& n, int m) const { return !per_micro_batch(n.section) || n.variant == g_.variant(m); }
 
   // How often one instance of each value is read here.
   void count_reads();
@@ -83,7 +83,7 @@ class Lowering {
   }
   Array* set(ValueId v, int m, Array a, int32_t buffer);
 
-  // An array with memory of its own for the value.
+  // An array with its own memory for the value.
   Array* fresh(ValueId v, int m, const Dims& shape, const Dims& strides);
   static Device device_of(const Value& v) { return v.spec ? v.spec->placement.device() : v.device; }
   Dims local_shape(const Value& v) const {
@@ -121,7 +121,7 @@ class Lowering {
   void take(NodeId n, int m);
   void release(const Posted& posted);
 
-  // Gradients that one meeting sums lie side by side from the start.
+  // Gradients that one meeting sums lie next to each other from the start.
   void find_buckets();
   struct Bucket {
     boxing::PreparedBatch batch;
@@ -155,7 +155,7 @@ class Lowering {
   // Output o in the memory of input i, where that is read for the last time. Pre: the kernel may do that.
   Array* over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides);
   void lower_view(const Node& n, int m, const Array& in, const Dims& shape);
-  void lower_box(const Node& n, int m);
+  void lower_boxing(const Node& n, int m);
   void lower_relabel(const Node& n, int m);
   void lower_agree(const Node& n, int m);
   void lower_accumulate(const Node& n, int m);
@@ -182,16 +182,16 @@ class Lowering {
   bool joins(size_t o) const;
   // That the rows of an output can come in the batch's order.
   void check_row_order(size_t o) const;
-  // What lies before the micro-batch's rows along an output's first axis: of the whole tensor or this rank's part.
+  // What is before the micro-batch's rows along an output's first axis: of the whole tensor or this rank's part.
   int64_t rows_before(size_t o, int m, bool local) const;
-  ValueId output(size_t o, int m) const { return g_.outputs_of(g_.form(m))[o]; }
+  ValueId output(size_t o, int m) const { return g_.outputs_of(g_.variant(m))[o]; }
   void describe_output(size_t o);
   static Dims with_leading(int64_t n, const Dims& shape);
 
   // The same layout behind a new first axis.
   static const GlobalSpec* shifted(const GlobalSpec* spec);
 
-  // Outputs of one instance lie in memory that the step allocates for them: the value's own where it fills its buffer.
+  // Outputs of one instance are in memory that the step allocates for them: the value's own where it fills its buffer.
   void finish_outputs();
   void place();
   const Graph& g_;
@@ -204,7 +204,7 @@ class Lowering {
   Section section_ = Section::kOnceBefore;
   const bool background_;
   std::unique_ptr<Program> p_;
-  std::array<std::vector<std::vector<NodeId>>, 5> lists_;  // by section; then form and stage
+  std::array<std::vector<std::vector<NodeId>>, 5> lists_;  // by section; then variant and stage
   std::vector<bool> per_micro_;
   std::vector<int64_t> first_;  // of each value's instances
   std::vector<Instance> instances_;

@@ -1,4 +1,4 @@
-// Where values lie in one block of memory, by when they live.
+// Where values are in one block of memory, by when they live.
 #pragma once
 
 #include <cstddef>

@@ -34,17 +34,17 @@ Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_
   }
   edge_of_.resize(g.nodes.size());
   std::vector<NodeId> made_by = producers(g);
-  std::vector<int> reader(g.values.size(), -1);  // the first that is no crossing itself
+  std::vector<int> reader(g.values.size(), -1);  // the first that is not a crossing itself
   for (size_t n = g.nodes.size(); n-- > 0;)
     for (ValueId v : g.nodes[n].in)
       if (v != kNoValue) reader[static_cast<size_t>(v)] = static_cast<int>(n);
-  form_of_ = g.form_of;
+  variant_of_ = g.variant_of;
   std::set<std::array<int, 5>> known;
   for (size_t n = 0; n < g.nodes.size(); ++n) {
     const Node& node = g.nodes[n];
     if (!per_micro_batch(node.section) || !changes_placement(g, node)) continue;
     crosses_[n] = true;
-    Edge e{node.stage, node.stage, phase_of(node.section), phase_of(node.section), node.form};
+    Edge e{node.stage, node.stage, phase_of(node.section), phase_of(node.section), node.variant};
     if (NodeId by = made_by[static_cast<size_t>(node.in[0])];
         by >= 0 && per_micro_batch(g.nodes[static_cast<size_t>(by)].section)) {
       e.from_stage = g.nodes[static_cast<size_t>(by)].stage;
@@ -56,7 +56,7 @@ Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_
       e.to = phase_of(g.nodes[static_cast<size_t>(by)].section);
     }
     edge_of_[n] = e;
-    if (known.insert({e.from_stage, e.to_stage, static_cast<int>(e.from), static_cast<int>(e.to), e.form}).second)
+    if (known.insert({e.from_stage, e.to_stage, static_cast<int>(e.from), static_cast<int>(e.to), e.variant}).second)
       edges_.push_back(e);
   }
   const std::vector<std::set<int>> ranks = ranks_of_stages(g);
@@ -90,7 +90,7 @@ int Pipeline::taken_by(NodeId crossing, int micro_batch, int posted) const {
   for (size_t x = static_cast<size_t>(posted) + 1; x < tasks_.size(); ++x)
     for (auto& back : edges_) {
       if (back.to_stage != tasks_[x].stage || back.to != tasks_[x].phase) continue;
-      if (!form_of_.empty() && back.form != form_of_[static_cast<size_t>(tasks_[x].micro_batch)]) continue;
+      if (!variant_of_.empty() && back.variant != variant_of_[static_cast<size_t>(tasks_[x].micro_batch)]) continue;
       if (schedule_.device_of_stage[static_cast<size_t>(back.from_stage)] != taker) continue;
       if (place_of(taker, {back.from_stage, tasks_[x].micro_batch, back.from}) >= taken) return static_cast<int>(x);
     }

@@ -31,7 +31,7 @@ class Pipeline {
   struct Edge {
     int from_stage, to_stage;
     Phase from, to;
-    int8_t form = 0;  // of the micro-batches that it serves
+    int8_t variant = 0;  // of the micro-batches that it serves
   };
   int place_of(int device, const Task& t) const;
 
@@ -39,9 +39,9 @@ class Pipeline {
   int device_ = -1;
   std::vector<Task> tasks_;
   std::vector<bool> crosses_;
-  std::vector<Edge> edges_;              // one for each pair, of each form
+  std::vector<Edge> edges_;              // one for each pair, of each variant
   std::vector<Edge> edge_of_;            // of each crossing node
-  std::vector<int8_t> form_of_;          // of each micro-batch; empty: 0
+  std::vector<int8_t> variant_of_;       // of each micro-batch; empty: 0
   std::vector<std::vector<int>> place_;  // of each device: (stage, micro-batch, phase) -> place in its list
 };
 

@@ -127,7 +127,7 @@ struct Program {
     size_t bytes = 0;
     Ref<Storage> storage;
   };
-  std::vector<Arena> arenas;  // one for each device that values lie on
+  std::vector<Arena> arenas;  // one for each device that values are on
   Program() = default;
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;

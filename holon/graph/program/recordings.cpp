@@ -18,7 +18,7 @@ namespace holon::graph {
 
 namespace {
 
-constexpr size_t kShortest = 3;  // instructions that are worth a launch of their own kind
+constexpr size_t kShortest = 3;  // instructions that are worth a separate launch
 constexpr int kMostMoves = 4;    // of parameters in steps on end, for each of which all is recorded again
 constexpr size_t kNumbersOfUpdate = kernels::RecordedUpdate::kMost * sizeof(kernels::UpdateNumbers);
 
@@ -26,7 +26,7 @@ constexpr size_t kNumbersOfUpdate = kernels::RecordedUpdate::kMost * sizeof(kern
 std::vector<int> ranks_that_meet_on_devices(const Graph& g) {
   std::set<int> ranks;
   for (const Node& n : g.nodes) {
-    if (n.kind != NodeKind::kBox) continue;
+    if (n.kind != NodeKind::kBoxing) continue;
     const Value& in = g.value(n.in[0]);
     const GlobalSpec *from = in.spec, *to = g.value(n.out[0]).spec;
     if (!boxing::on_alike_devices(*from, *to)) continue;
@@ -97,8 +97,8 @@ void Recordings::find_partners() {
   if (!closed) partners_.clear();
 }
 
-Recordings::Word Recordings::agree(Word mine) const {
-  std::vector<Word> words(partners_.size());
+Recordings::Decision Recordings::agree(Decision mine) const {
+  std::vector<Decision> words(partners_.size());
   comm::communicator(partners_).all_gather_bytes({.op = "launch of recordings"}, &mine, sizeof mine, words.data());
   return *std::max_element(words.begin(), words.end());
 }
@@ -180,13 +180,13 @@ void Recordings::before_step(bool traced) {
   if (times_moved_ > kMostMoves) give_up("parameters or other external tensors have new memory in every step");
   if (!partners_.empty()) {
     const bool complete = std::all_of(ranges_.begin(), ranges_.end(), [](auto& r) { return r.graph || !r.meets; });
-    const Word word = agree(!on_                    ? Word::kNever
-                                : plain_            ? Word::kPlain
-                                : anew || !complete ? Word::kAnew
-                                                    : Word::kLaunch);
-    anew |= word == Word::kAnew;
-    plain_ |= word == Word::kPlain;
-    if (word == Word::kNever) {
+    const Decision word = agree(!on_                    ? Decision::kNever
+                                    : plain_            ? Decision::kUnrecorded
+                                    : anew || !complete ? Decision::kRecord
+                                                        : Decision::kLaunch);
+    anew |= word == Decision::kRecord;
+    plain_ |= word == Decision::kUnrecorded;
+    if (word == Decision::kNever) {
       part();
       if (on_) find_ranges();
     }
@@ -250,7 +250,7 @@ void Recordings::look_at(size_t& at) {
 // Where partners meet, all of them come here together, also those who have given up since the step began.
 void Recordings::record(Range& range) {
   if (on_) capture(range);
-  if (range.meets && agree(range.graph ? Word::kLaunch : Word::kNever) == Word::kNever) {
+  if (range.meets && agree(range.graph ? Decision::kLaunch : Decision::kNever) == Decision::kNever) {
     if (on_) give_up("another rank could not record its part");
     range.graph.reset();
   }
@@ -281,9 +281,9 @@ void Recordings::capture(Range& range) {
     devices.abandon_capture(device_.index);
     range.graph.reset();
     recorded();
-    // What earlier work has found wrong is no fault of the recording.
+    // What earlier work has found wrong is not a fault of the recording.
     const bool own = e.kind() == ErrorKind::kRuntime || e.kind() == ErrorKind::kInternal;
-    if (!own && range.meets) agree(Word::kNever);
+    if (!own && range.meets) agree(Decision::kNever);
     if (!own) throw;
     give_up(e.what());
   }

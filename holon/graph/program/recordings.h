@@ -2,7 +2,7 @@
 //
 // Recorded are runs of neighbours that do the same in every step. What draws random numbers does: it reads where the
 // step's draws begin from a block of device memory that is written before each step. So do updates, whose numbers (the
-// learning rate, what depends on the step) are there, too, and collectives between devices, in a branch of their own
+// learning rate, what depends on the step) are there, too, and collectives between devices, in their own branch
 // beside the computing where they are summed in the background. What needs the host (an op without a kernel on the
 // device, a number that is read back, a clipping, an update that depends on finite gradients) or hands over between
 // stages stays as it is. The first step finds out, the second one records, and a recording that fails is never tried
@@ -32,8 +32,8 @@ class Recordings {
   Recordings(const Recordings&) = delete;
   Recordings& operator=(const Recordings&) = delete;
 
-  // What is recorded reads inputs and writes outputs in memory of its own. Call it when the buffers are bound and the
-  // step's draws known: it binds them anew and copies the inputs... traced: run() will not be called in this step.
+  // What is recorded reads inputs and writes outputs in its own memory. Call it when the buffers are bound and the
+  // step's draws known: it binds them again and copies the inputs... traced: run() will not be called in this step.
   // Collective where the graph has collectives between devices.
   void before_step(bool traced);
   // ... and this one copies the outputs to where they were bound.
@@ -42,7 +42,7 @@ class Recordings {
   // All instructions from `at` on, which is the one in progress when an error is raised.
   void run(size_t& at);
 
-  size_t recorded() const;  // launches that stand for many
+  size_t recorded() const;  // launches that represent many
 
  private:
   struct Range {
@@ -52,20 +52,20 @@ class Recordings {
     comm::RecordedCalls calls;
     std::vector<UpdateGroup*> updates;
   };
-  // Memory of a buffer that is found anew in each step.
+  // Memory of a buffer that is found again in each step.
   struct Fixed {
     Buffer* buffer = nullptr;
     Ref<Storage> storage;
     std::byte* given = nullptr;
   };
   // What a rank says before a step; the largest word counts.
-  enum class Word : uint8_t {
+  enum class Decision : uint8_t {
     kLaunch,
-    kAnew,   // all is recorded again
-    kPlain,  // this step goes without
+    kRecord,      // all is recorded again
+    kUnrecorded,  // this step goes without
     kNever,
   };
-  Word agree(Word mine) const;  // collective among the partners
+  Decision agree(Decision mine) const;  // collective among the partners
 
   DeviceRuntime& runtime() const;  // of the device that the program is for
   void look_at(size_t& at);

@@ -10,12 +10,12 @@ namespace holon::graph {
 RowOrder::RowOrder(const Graph& g, int rank) : g_(g), rank_(rank) {
   for (size_t p = 0; p < g.row_parts_of(0).size(); ++p) {
     start_.push_back(all_);
-    for (int m = 0; m < g.micro_batches; ++m) all_ += g.row_parts_of(g.form(m))[p];
+    for (int m = 0; m < g.micro_batches; ++m) all_ += g.row_parts_of(g.variant(m))[p];
   }
 }
 
 int64_t RowOrder::rows_of(int m) const {
-  auto& parts = g_.row_parts_of(g_.form(m));
+  auto& parts = g_.row_parts_of(g_.variant(m));
   return std::accumulate(parts.begin(), parts.end(), int64_t{0});
 }
 
@@ -30,12 +30,12 @@ std::optional<std::vector<RowPiece>> RowOrder::of(const Value& v, int m) const {
   const Slice own = slice_of(v.shape, v.spec->placement, v.spec->nd_sbp, index),
               full = slice_of(whole, v.spec->placement, v.spec->nd_sbp, index);
   const int64_t begin = own.offset[0], end = begin + own.shape[0];
-  auto& parts = g_.row_parts_of(g_.form(m));
+  auto& parts = g_.row_parts_of(g_.variant(m));
   std::vector<RowPiece> pieces;
   int64_t at = 0;
   for (size_t p = 0; p < parts.size(); ++p) {
     int64_t before = start_[p];
-    for (int k = 0; k < m; ++k) before += g_.row_parts_of(g_.form(k))[p];
+    for (int k = 0; k < m; ++k) before += g_.row_parts_of(g_.variant(k))[p];
     if (parts[p] * count % unit || before * count % unit) return std::nullopt;
     const int64_t rows = parts[p] * count / unit, first = std::max(at, begin), last = std::min(at + rows, end);
     if (first < last) {

@@ -1,4 +1,4 @@
-// Where the rows of a micro-batch lie in the batch, on this rank.
+// Where the rows of a micro-batch are in the batch, on this rank.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ class RowOrder {
  public:
   RowOrder(const Graph& g, int rank);
   // Of a value with rows, made for micro-batch m, by rising `from`. Nothing: the micro-batches simply follow each
-  // other, as nothing says how the rows are split, or the batch's rows lie on other ranks than the micro-batch's.
+  // other, as nothing says how the rows are split, or the batch's rows are on other ranks than the micro-batch's.
   std::optional<std::vector<RowPiece>> of(const Value& v, int m) const;
   bool knows(const Value& v) const { return v.spec && v.shape.size() > 0 && !g_.row_parts_of(0).empty(); }
 

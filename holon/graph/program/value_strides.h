@@ -1,4 +1,4 @@
-// In which order of axes a value lies in memory: the one that its reader would copy it to otherwise.
+// In which order of axes a value is in memory: the one that its reader would copy it to otherwise.
 #pragma once
 
 #include "holon/graph/ir/graph.h"
@@ -10,8 +10,8 @@ class ValueStrides {
  public:
   ValueStrides(const Graph& g, int rank) : g_(g), rank_(rank), readers_(g) {}
   // Strides of the node's output, whose part on this rank has the given shape, under which a reshape after
-  // transpositions (attention's heads put side by side) is a window instead of a copy. Empty: any will do, or the op
-  // does not choose.
+  // transpositions (attention's heads put next to each other) is a window instead of a copy. Empty: any will do, or the
+  // op does not choose.
   Dims of(const Node& n, const Dims& shape) const;
 
  private:

@@ -211,8 +211,9 @@ bool deadlock_free_with_rendezvous(const Schedule& schedule, std::string* why) {
     const int other = peer(d);
     if (ended(other)) continue;
     Place &a = places[at(d)], &b = places[at(other)];
-    const bool meet = a.sending ? !b.sending && graph.receiver(a.id) == b.id : b.sending && graph.sender(a.id) == b.id;
-    if (!meet) continue;
+    const bool paired =
+        a.sending ? !b.sending && graph.receiver(a.id) == b.id : b.sending && graph.sender(a.id) == b.id;
+    if (!paired) continue;
     Place &from = a.sending ? a : b, &to = a.sending ? b : a;
     from = {from.id + 1, false};
     to.sending = true;  // it has received, and computes

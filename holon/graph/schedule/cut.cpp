@@ -56,7 +56,7 @@ std::vector<int> cut_stages(std::span<const double> costs, int stages, std::span
     std::vector<End> ends;
     for (size_t i = n - s; i-- > 0;) {
       const End added{best[s - 1][i + 1], i + 1};
-      // Mostly at the back: with more blocks the rest costs more, but for the cost of the cut.
+      // Mostly at the back: with more blocks the rest costs more, except the cost of the cut.
       auto place = std::partition_point(ends.begin(), ends.end(), [&](const End& e) { return e.rest < added.rest; });
       const bool beaten = (place != ends.begin() && tail(std::prev(place)->j) <= tail(added.j)) ||
           (place != ends.end() && place->rest == added.rest && tail(place->j) <= tail(added.j));

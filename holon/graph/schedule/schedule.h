@@ -60,7 +60,7 @@ Schedule forward_only(const std::vector<int>& device_of_stage, int micro_batches
 // in reverse.
 Schedule sequential(int stages, int micro_batches, bool training = true);
 
-// What stands for zero_bubble where each stage has ranks of its own, else for 1f1b; make_schedule() does not know it.
+// zero_bubble if each stage has its own ranks, else 1f1b; make_schedule() does not know this name.
 inline constexpr const char* kAutoSchedule = "auto";
 
 // The schedule named "gpipe", "1f1b", "interleaved" or "zero_bubble" for any device_of_stage. With one run of

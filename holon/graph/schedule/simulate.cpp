@@ -119,7 +119,7 @@ double bubble_formula(std::string_view name, int devices, int micro_batches, int
   if (name == "gpipe" || name == "1f1b") return (p - 1) / (m + p - 1);
   if (name == "interleaved") return (p - 1) / (v * m + p - 1);
   if (name == "zero_bubble") {
-    // W fill the idle time of 1F1B but for one of F and B at least, along which the micro-batches enter or leave.
+    // W fill the idle time of 1F1B except one of F and B at least, along which the micro-batches enter or leave.
     const double idle = (p - 1) * std::max({forward + backward - weight, forward, backward}),
                  all = m * (forward + backward + weight) + idle;
     return all > 0 ? idle / all : 0;

@@ -142,8 +142,10 @@ TEST(PipelineTrace, TasksRunInTheOrderOfTheTable) {
 
 TEST(PipelineTrace, InterleavedStages) { check_order({0, 1, 0, 1}, 2, "interleaved", 4); }
 
+// Nor after it: steps outside start() and stop() leave no event in the file.
 TEST(PipelineTrace, NothingIsWrittenWhileItIsOff) {
-  comm::run_ranks(2, [](int) {
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("holon_bubble_{}_off.json", getpid());
+  comm::run_ranks(2, [&](int rank) {
     auto step = pipeline({0, 1}, "1f1b", 2);
     RandnOptions o;
     o.placement = Placement("cpu", {0});
@@ -151,7 +153,19 @@ TEST(PipelineTrace, NothingIsWrittenWhileItIsOff) {
     std::vector<Tensor> in{randn({4, 4}, o)};
     EXPECT_FALSE(tracing::on());
     step->run(in);
+    comm::communicator(std::vector<int>{0, 1}).barrier();
+    if (rank == 0) {
+      tracing::start(path.string());
+      tracing::stop();
+    }
+    comm::communicator(std::vector<int>{0, 1}).barrier();
+    EXPECT_FALSE(tracing::on());
+    step->run(in);
   });
+  if (std::ifstream file(path); file) {
+    for (auto& e : json::parse(file)["traceEvents"]) EXPECT_NE(e["ph"], "X") << e;
+  }
+  std::filesystem::remove(path);
 }
 
 }  // namespace

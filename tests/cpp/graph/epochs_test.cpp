@@ -178,11 +178,11 @@ TEST(Epochs, Inference) {
     }
   };
   for (auto& layout : {kOne, kData, kPipeline, kBoth})
-    for (auto maker : {models::mlp, models::resnet18})
+    for (auto producer : {models::mlp, models::resnet18})
       for (int n : {1, 2, 4}) {
         comm::run_ranks(layout.ranks(), [&](int) {
           manual_seed(5);
-          Net net = maker(layout);
+          Net net = producer(layout);
           net.place();
           for (auto& p : net.parts) p.eval();
           NoGradGuard no_grad;

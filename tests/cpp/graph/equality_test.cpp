@@ -45,9 +45,9 @@ struct Result {
   std::vector<std::pair<std::string, std::vector<double>>> state;
 };
 
-Net make(Maker maker, const Layout& layout, DType dtype) {
+Net make(Maker producer, const Layout& layout, DType dtype) {
   manual_seed(5);
-  Net net = maker(layout);
+  Net net = producer(layout);
   net.dtype = dtype;
   net.place();
   return net;
@@ -89,8 +89,8 @@ Result take_down(const Net& net, std::vector<double> losses) {
 }
 
 // groups: of data-parallel ranks whose rows the micro-batches are taken from, which decides what they hold.
-Result eager(Maker maker, const Layout& layout, const Options& o, int groups) {
-  Net net = make(maker, layout, o.dtype);
+Result eager(Maker producer, const Layout& layout, const Options& o, int groups) {
+  Net net = make(producer, layout, o.dtype);
   auto optimizer = make_optimizer(net);
   std::vector<double> losses;
   for (int step = 0; step < kSteps; ++step) {
@@ -135,8 +135,8 @@ struct Train : nn::Graph {
   }
 };
 
-Result compiled(Maker maker, const Layout& layout, const Options& o) {
-  Net net = make(maker, layout, o.dtype);
+Result compiled(Maker producer, const Layout& layout, const Options& o) {
+  Net net = make(producer, layout, o.dtype);
   auto optimizer = make_optimizer(net);
   Train train(net, optimizer, o);
   std::vector<double> losses;
@@ -181,12 +181,12 @@ Result on_ranks(int n, const std::function<Result()>& f) {
 }
 
 // Eager runs are shared by the options that make no difference to them.
-const Result& cached(Maker maker, const Layout& layout, const Options& o, int groups) {
+const Result& cached(Maker producer, const Layout& layout, const Options& o, int groups) {
   using Key = std::tuple<Maker, int, int, int, int, int, bool, DType, int>;
   static std::map<Key, Result> known;
   auto [it, fresh] = known.try_emplace(
-      {maker, layout.dp, layout.tp, layout.pp, layout.chunks, o.micro_batches, o.amp, o.dtype, groups});
-  if (fresh) it->second = on_ranks(layout.ranks(), [&] { return eager(maker, layout, o, groups); });
+      {producer, layout.dp, layout.tp, layout.pp, layout.chunks, o.micro_batches, o.amp, o.dtype, groups});
+  if (fresh) it->second = on_ranks(layout.ranks(), [&] { return eager(producer, layout, o, groups); });
   return it->second;
 }
 
@@ -251,14 +251,15 @@ double tolerance(const Net& net, const Layout& layout, const Options& o, bool sa
   return net.name == "ResNet-18" ? 5e-3 : same_ranks ? 2e-5 : 1e-4;
 }
 
-void check(Maker maker, const Layout& layout, const Options& o) {
+void check(Maker producer, const Layout& layout, const Options& o) {
   SCOPED_TRACE(fmt::format("layout {}, {}", layout.name, o.str()));
   try {
-    Result got = on_ranks(layout.ranks(), [&] { return compiled(maker, layout, o); });
-    const Net net = maker(kOne);
-    expect_near(cached(maker, layout, o, layout.dp), got, tolerance(net, layout, o, true), "eager on the same ranks");
+    Result got = on_ranks(layout.ranks(), [&] { return compiled(producer, layout, o); });
+    const Net net = producer(kOne);
+    expect_near(cached(producer, layout, o, layout.dp), got, tolerance(net, layout, o, true),
+                "eager on the same ranks");
     if (layout.ranks() > 1)
-      expect_near(cached(maker, kOne, o, layout.dp), got, tolerance(net, layout, o, false), "eager on one rank");
+      expect_near(cached(producer, kOne, o, layout.dp), got, tolerance(net, layout, o, false), "eager on one rank");
   } catch (const std::exception& e) {
     ADD_FAILURE() << e.what();
   }
@@ -266,7 +267,7 @@ void check(Maker maker, const Layout& layout, const Options& o) {
 
 struct Model {
   const char* name;
-  Maker maker;
+  Maker producer;
 };
 constexpr Model kModels[] = {{"MLP", models::mlp},
                              {"LeNet", models::lenet},
@@ -278,21 +279,21 @@ constexpr Model kModels[] = {{"MLP", models::mlp},
 
 // Whether a test takes the i-th of on_and_off(): of small models all in float32 and some in float64, of ResNet-18,
 // which takes as long as all others, the other way round.
-bool usual(Maker maker, DType dtype, size_t i) {
+bool usual(Maker producer, DType dtype, size_t i) {
   if (kSanitized) return i == 13;  // where all takes twenty times as long
-  if (maker == models::resnet18_smooth) return dtype == float32 && (i == 1 || i == 12);
+  if (producer == models::resnet18_smooth) return dtype == float32 && (i == 1 || i == 12);
   const bool some = i == 0 || i == 6 || i == 11 || i == 13;
-  return some || (maker == models::resnet18) == (dtype == float64);
+  return some || (producer == models::resnet18) == (dtype == float64);
 }
 
-std::vector<Options> rows(Maker maker, const Layout& layout, size_t turn) {
+std::vector<Options> rows(Maker producer, const Layout& layout, size_t turn) {
   const char* asked = std::getenv("HOLON_EQUALITY");
   const bool all = asked && std::string_view(asked) == "all";
   std::vector<Options> chosen;
   for (DType dtype : {float32, float64}) {
     const auto from = all ? every_value(layout, dtype) : on_and_off(turn, dtype);
     for (size_t i = 0; i < from.size(); ++i)
-      if ((dtype == float32 || !from[i].amp) && (all || usual(maker, dtype, i))) chosen.push_back(from[i]);
+      if ((dtype == float32 || !from[i].amp) && (all || usual(producer, dtype, i))) chosen.push_back(from[i]);
   }
   return chosen;
 }
@@ -301,8 +302,9 @@ class Equality : public ::testing::TestWithParam<std::tuple<size_t, size_t>> {};
 
 TEST_P(Equality, TrainsAsEager) {
   auto [model, layout] = GetParam();
-  const Maker maker = kModels[model].maker;
-  for (const Options& o : rows(maker, kLayouts[layout], model * 5 + layout * 3)) check(maker, kLayouts[layout], o);
+  const Maker producer = kModels[model].producer;
+  for (const Options& o : rows(producer, kLayouts[layout], model * 5 + layout * 3))
+    check(producer, kLayouts[layout], o);
 }
 
 // Gradients that are summed while backward goes on, whatever the machine would do by itself.

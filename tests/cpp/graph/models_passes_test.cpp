@@ -185,7 +185,7 @@ TEST(Models, Zero3GathersWhatIsRead) {
     run_passes(c.g, o);
     auto gathers = [&](DType dtype) {
       return count(c.g, [&](const Node& n) {
-        return n.kind == NodeKind::kBox && n.pinned && n.section == Section::kForward &&
+        return n.kind == NodeKind::kBoxing && n.pinned && n.section == Section::kForward &&
             c.g.value(n.in[0]).dtype == dtype && c.g.value(n.in[0]).shape.size() == 2;
       });
     };

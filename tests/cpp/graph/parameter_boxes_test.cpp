@@ -20,7 +20,7 @@ using namespace testing;
 
 // Whether the node gathers a parameter. of: parameter_values().
 bool gathers(const Graph& g, const std::vector<bool>& of, const Node& n) {
-  return is_single_box(n) && of[static_cast<size_t>(n.in[0])] &&
+  return is_single_boxing(n) && of[static_cast<size_t>(n.in[0])] &&
       local_bytes(g.value(n.out[0])) > local_bytes(g.value(n.in[0]));
 }
 int64_t copies(const Graph& g, Section section) {
@@ -31,7 +31,7 @@ int64_t copies(const Graph& g, Section section) {
 // Rows outnumber the width by far, so that whole weights would be the least to move.
 constexpr MlpOptions kManyRows{.blocks = 4, .rows = 600, .width = 8, .hidden = 16, .adam = false};
 
-TEST(ParameterBoxes, TensorParallelBlocksHaveNone) {
+TEST(ParameterBoxings, TensorParallelBlocksHaveNone) {
   auto check = [](const Layout& l) {
     PassOptions all;
     all.verify = true;
@@ -47,7 +47,7 @@ TEST(ParameterBoxes, TensorParallelBlocksHaveNone) {
   });
 }
 
-TEST(ParameterBoxes, UnderThePolicyThatGathersBackwardMakesThemAgain) {
+TEST(ParameterBoxings, UnderThePolicyThatGathersBackwardMakesThemAgain) {
   comm::run_ranks(4, [](int) {
     boxing::ParameterPolicyScope gather(boxing::ParameterPolicy::kGather);
     for (int micro_batches : {1, 2}) {
@@ -108,7 +108,7 @@ class Least {
     source_.resize(g.values.size());
     for (size_t v = 0; v < source_.size(); ++v) source_[v] = static_cast<ValueId>(v);
     for (auto& n : g.nodes) {
-      if (is_single_box(n) && !n.pinned)
+      if (is_single_boxing(n) && !n.pinned)
         source_[static_cast<size_t>(n.out[0])] = source_[static_cast<size_t>(n.in[0])];
       else
         nodes_.push_back(&n);
@@ -155,7 +155,7 @@ class Least {
   double from(size_t at) {
     if (at == nodes_.size()) return 0;
     const Node& n = *nodes_[at];
-    const bool is_box = is_single_box(n);
+    const bool is_box = is_single_boxing(n);
     if (is_box || is_output(n.out[0])) {
       const GlobalSpec* want = is_box ? g_.value(n.out[0]).spec : g_.value(n.in[0]).spec;
       if (larger(n, {&want, 1}, want)) return std::numeric_limits<double>::infinity();
@@ -194,10 +194,10 @@ class Least {
   Specs now_, captured_;
 };
 
-double boxes_cost(const Graph& g) {
+double boxing_cost(const Graph& g) {
   double sum = 0;
   for (auto& n : g.nodes)
-    if (is_single_box(n))
+    if (is_single_boxing(n))
       sum +=
           boxing::cost(g.value(n.in[0]).spec, g.value(n.out[0]).spec, g.value(n.in[0]).shape, g.value(n.in[0]).dtype);
   return sum;
@@ -215,8 +215,9 @@ TEST(ChooseSbp, FindsTheBestOfAChain) {
       Captured after = seed % 10 ? make() : expect_unchanged(make, options, 1e-5);
       if (seed % 10) run_passes(after.g, options);
       // A gain of less than two parts in a hundred is not worth a change.
-      EXPECT_LE(boxes_cost(after.g), least * 1.021 + 1e-12) << "seed " << seed << "\n" << str(before.g) << str(after.g);
-      better += boxes_cost(after.g) < 0.98 * boxes_cost(before.g);
+      EXPECT_LE(boxing_cost(after.g), least * 1.021 + 1e-12) << "seed " << seed << "\n"
+                                                             << str(before.g) << str(after.g);
+      better += boxing_cost(after.g) < 0.98 * boxing_cost(before.g);
     }
     EXPECT_GT(better, 5);
   });

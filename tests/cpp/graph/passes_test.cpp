@@ -113,8 +113,8 @@ TEST(Cse, OneGatherServesSeveralReaders) {
       return c;
     };
     Captured before = make(), after = expect_unchanged(make, only({"cse", "dead_code"}));
-    EXPECT_EQ(count_kind(before.g, NodeKind::kBox), 2);
-    EXPECT_EQ(count_kind(after.g, NodeKind::kBox), 1);
+    EXPECT_EQ(count_kind(before.g, NodeKind::kBoxing), 2);
+    EXPECT_EQ(count_kind(after.g, NodeKind::kBoxing), 1);
   });
 }
 
@@ -131,7 +131,7 @@ TEST(Boxing, ChainsBecomeOneBox) {
       return c;
     };
     Captured after = expect_unchanged(make, only({"boxing"}));
-    ASSERT_EQ(count_kind(after.g, NodeKind::kBox), 1);
+    ASSERT_EQ(count_kind(after.g, NodeKind::kBoxing), 1);
     auto back = [&] {
       Captured c;
       c.inputs = {random(l, {4, 6}, sbp::split(0), 0)};
@@ -143,7 +143,7 @@ TEST(Boxing, ChainsBecomeOneBox) {
       return c;
     };
     after = expect_unchanged(back, only({"boxing"}));
-    EXPECT_EQ(count_kind(after.g, NodeKind::kBox), 0);
+    EXPECT_EQ(count_kind(after.g, NodeKind::kBoxing), 0);
   });
 }
 
@@ -164,7 +164,7 @@ TEST(Boxing, ValuesMoveInTheirNarrowerDtype) {
     Captured after = expect_unchanged(make, only({"boxing"}));
     EXPECT_EQ(
         count(after.g,
-              [&](const Node& n) { return n.kind == NodeKind::kBox && after.g.value(n.in[0]).dtype == bfloat16; }),
+              [&](const Node& n) { return n.kind == NodeKind::kBoxing && after.g.value(n.in[0]).dtype == bfloat16; }),
         2);
   });
 }
@@ -186,12 +186,12 @@ TEST(ChooseSbp, ReadersCountAsWell) {
       return c;
     };
     Captured before = make(), after = expect_unchanged(make, only({"choose_sbp", "boxing", "dead_code_again"}));
-    EXPECT_EQ(count_kind(before.g, NodeKind::kBox), 5) << str(before.g);
-    EXPECT_EQ(count_kind(after.g, NodeKind::kBox), 1) << str(after.g);
+    EXPECT_EQ(count_kind(before.g, NodeKind::kBoxing), 5) << str(before.g);
+    EXPECT_EQ(count_kind(after.g, NodeKind::kBoxing), 1) << str(after.g);
     PassOptions off;
     off.choose_sbp = false;
     after = expect_unchanged(make, only({"choose_sbp", "boxing", "dead_code_again"}, off));
-    EXPECT_EQ(count_kind(after.g, NodeKind::kBox), 5);
+    EXPECT_EQ(count_kind(after.g, NodeKind::kBoxing), 5);
   });
 }
 
@@ -256,10 +256,10 @@ TEST(Buckets, GradientsMeetTogether) {
     o.bucket_bytes = 1 << 20;
     auto make = [] { return mlp(data_parallel()); };
     Captured after = expect_unchanged(make, only({"stages", "buckets"}, o));
-    EXPECT_EQ(count_kind(after.g, NodeKind::kBox), 1 + count_kind(make().g, NodeKind::kBox) - 6);
+    EXPECT_EQ(count_kind(after.g, NodeKind::kBoxing), 1 + count_kind(make().g, NodeKind::kBoxing) - 6);
     o.bucket_bytes = 300;  // 6 x 8 and 8 x 6 floats are 192 bytes, a bias is 32
     after = expect_unchanged(make, only({"stages", "buckets"}, o));
-    EXPECT_EQ(count(after.g, [](const Node& n) { return n.kind == NodeKind::kBox && n.in.size() > 1; }), 2);
+    EXPECT_EQ(count(after.g, [](const Node& n) { return n.kind == NodeKind::kBoxing && n.in.size() > 1; }), 2);
     // With several micro-batches the sums are boxed.
     Captured whole = mlp(data_parallel(), {.rows = 16}), parts = mlp(data_parallel(), {.rows = 16, .micro_batches = 4});
     o.bucket_bytes = 1 << 20;

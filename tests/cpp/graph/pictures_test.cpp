@@ -44,7 +44,7 @@ TEST(PlanPicture, ShowsEveryBoxWithItsBytes) {
     Graph g = mlp(data_parallel(), {.blocks = 2}).g;
     run_passes(g, {});
     size_t boxes = 0;
-    for (auto& n : g.nodes) boxes += n.kind == NodeKind::kBox;
+    for (auto& n : g.nodes) boxes += n.kind == NodeKind::kBoxing;
     ASSERT_GT(boxes, 0u);
     const std::string svg = plan_svg(g, {.title = "a <title>", .fold = false});
     EXPECT_EQ(svg, plan_svg(g, {.title = "a <title>", .fold = false}));

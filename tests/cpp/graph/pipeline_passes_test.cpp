@@ -155,7 +155,7 @@ TEST(Pipeline, ATiedWeightCrossesOncePerStep) {
     run_passes(c.g, everything());
     auto crosses = [&](Section section) {
       return count(c.g, [&](const Node& n) {
-        return n.kind == NodeKind::kBox && n.section == section &&
+        return n.kind == NodeKind::kBoxing && n.section == section &&
             !(c.g.value(n.in[0]).spec->placement == c.g.value(n.out[0]).spec->placement);
       });
     };
@@ -198,11 +198,11 @@ TEST(Zero3, ParametersLieInShards) {
     // Gathered where forward and where backward read it: the first product and the biases are not read in backward.
     EXPECT_EQ(
         count(c.g,
-              [](const Node& n) { return n.kind == NodeKind::kBox && n.pinned && n.section == Section::kForward; }),
+              [](const Node& n) { return n.kind == NodeKind::kBoxing && n.pinned && n.section == Section::kForward; }),
         sharded);
     EXPECT_GE(
         count(c.g,
-              [](const Node& n) { return n.kind == NodeKind::kBox && n.pinned && n.section == Section::kBackward; }),
+              [](const Node& n) { return n.kind == NodeKind::kBoxing && n.pinned && n.section == Section::kBackward; }),
         3);
     EXPECT_EQ(count_kind(c.g, NodeKind::kAssign), 0);
     Course a = run(whole), b = run(c);

@@ -247,7 +247,7 @@ inline int64_t count_kind(const Graph& g, NodeKind kind) {
 // Boxes that need bytes from other ranks.
 inline int64_t count_meetings(const Graph& g, Section section) {
   return count(g, [&](const Node& n) {
-    return n.kind == NodeKind::kBox && n.section == section &&
+    return n.kind == NodeKind::kBoxing && n.section == section &&
         (g.value(n.in[0]).spec->nd_sbp.has_partial() ||
          (g.value(n.in[0]).spec->nd_sbp.has_split() && g.value(n.out[0]).spec->nd_sbp.is_broadcast()));
   });

@@ -56,9 +56,9 @@ Batch batch(const Net& net, int step, int64_t rows) {
   return {slice(b.x, 0, 0, rows), slice(b.y, 0, 0, rows)};
 }
 
-Net make(Maker maker, const Layout& layout, bool training) {
+Net make(Maker producer, const Layout& layout, bool training) {
   manual_seed(5);
-  Net net = maker(layout);
+  Net net = producer(layout);
   net.place();
   for (auto& p : net.parts) p.train(training);
   return net;
@@ -86,8 +86,8 @@ Result take_down(const Net& net, std::vector<double> losses) {
 }
 
 // Micro-batch by micro-batch, each weighed by its rows.
-Result eager(Maker maker, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, bool training) {
-  Net net = make(maker, layout, training);
+Result eager(Maker producer, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, bool training) {
+  Net net = make(producer, layout, training);
   auto optimizer = make_optimizer(net);
   std::vector<double> losses;
   for (size_t step = 0; step < rows.size(); ++step) {
@@ -141,9 +141,9 @@ struct Train : nn::Graph {
   }
 };
 
-Result compiled(Maker maker, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, bool training,
+Result compiled(Maker producer, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, bool training,
                 size_t* signatures = nullptr) {
-  Net net = make(maker, layout, training);
+  Net net = make(producer, layout, training);
   auto optimizer = make_optimizer(net);
   Train train(net, optimizer, o);
   std::vector<double> losses;
@@ -181,13 +181,13 @@ Result on_ranks(int n, const std::function<Result()>& f) {
   return result;
 }
 
-void check(Maker maker, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, double tolerance,
+void check(Maker producer, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, double tolerance,
            bool training = true) {
   SCOPED_TRACE(fmt::format("{}, {} micro-batches{}, ZeRO {}{}, {}", layout.name, o.micro_batches, o.amp ? ", amp" : "",
                            o.zero, o.recompute ? ", recomputation" : "", o.schedule));
   try {
-    Result want = on_ranks(layout.ranks(), [&] { return eager(maker, layout, o, rows, training); });
-    Result got = on_ranks(layout.ranks(), [&] { return compiled(maker, layout, o, rows, training); });
+    Result want = on_ranks(layout.ranks(), [&] { return eager(producer, layout, o, rows, training); });
+    Result got = on_ranks(layout.ranks(), [&] { return compiled(producer, layout, o, rows, training); });
     expect_near(want, got, tolerance);
   } catch (const std::exception& e) {
     ADD_FAILURE() << e.what();
@@ -206,7 +206,7 @@ TEST(DivideRows, IsBalancedAndNeverEmpty) {
       int64_t sum = 0, least = rows, most = 0;
       double shares = 0;
       for (int m = 0; m < all.count; ++m) {
-        const auto f = static_cast<size_t>(all.form_of.empty() ? 0 : all.form_of[static_cast<size_t>(m)]);
+        const auto f = static_cast<size_t>(all.variant_of.empty() ? 0 : all.variant_of[static_cast<size_t>(m)]);
         const int64_t own = all.rows[f][0];
         EXPECT_EQ(all.rows[f][1], 2 * own);
         EXPECT_EQ(all.rows[f][2], 0);
@@ -219,7 +219,7 @@ TEST(DivideRows, IsBalancedAndNeverEmpty) {
       EXPECT_NEAR(shares, 1, 1e-12);
       EXPECT_GE(least, 1);
       EXPECT_LE(most - least, 1);
-      EXPECT_EQ(all.form_of.empty(), most == least);
+      EXPECT_EQ(all.variant_of.empty(), most == least);
     }
 }
 
@@ -236,7 +236,7 @@ TEST(DivideRows, EachRanksRowsAreThoseThatItHas) {
           const MicroBatches all = divide_rows({&x, 1}, n, true);
           int64_t own = 0;
           for (int m = 0; m < all.count; ++m) {
-            const auto f = static_cast<size_t>(all.form_of.empty() ? 0 : all.form_of[static_cast<size_t>(m)]);
+            const auto f = static_cast<size_t>(all.variant_of.empty() ? 0 : all.variant_of[static_cast<size_t>(m)]);
             own += slice_of({all.rows[f][0], 2}, p, split, rank).shape[0];
           }
           EXPECT_EQ(own, x.array().shape[0]) << rows << " rows, " << n << " micro-batches";
@@ -248,8 +248,8 @@ TEST(DivideRows, EachRanksRowsAreThoseThatItHas) {
 TEST(Uneven, IsTheWholeBatch) {
   const std::vector<int64_t> rows{8, 7, 8, 5, 3, 8, 2, 1, 8};
   Options whole{.micro_batches = 1};
-  for (auto maker : {models::unet, models::gpt}) {
-    const Result want = on_ranks(1, [&] { return eager(maker, kOne, whole, rows, false); });
+  for (auto producer : {models::unet, models::gpt}) {
+    const Result want = on_ranks(1, [&] { return eager(producer, kOne, whole, rows, false); });
     for (auto& layout : {kOne, kData, kTensor, kPipeline, kInterleaved, kBoth, kLong})
       for (int n : {2, 3, 4, 5}) {
         SCOPED_TRACE(fmt::format("{}, {} micro-batches", layout.name, n));
@@ -260,7 +260,7 @@ TEST(Uneven, IsTheWholeBatch) {
                       on_ranks(layout.ranks(),
                                [&] {
                                  size_t found = 0;
-                                 Result r = compiled(maker, layout, o, rows, false, &found);
+                                 Result r = compiled(producer, layout, o, rows, false, &found);
                                  if (layout.ranks() == 1) signatures = found;
                                  return r;
                                }),
@@ -392,19 +392,19 @@ TEST(Uneven, WhatHappensOncePerStepIsSharedByForms) {
   Train train(net, optimizer, {.amp = true});
   train(on(zeros({8, 8}), kOne), on(zeros({8}, {.dtype = int64}), kOne));
   const Graph& g = train.step(0).graph();
-  EXPECT_EQ(g.forms(), 2);
-  EXPECT_EQ(g.form_of, (std::vector<int8_t>{0, 0, 1}));
+  EXPECT_EQ(g.variants(), 2);
+  EXPECT_EQ(g.variant_of, (std::vector<int8_t>{0, 0, 1}));
   size_t sums = 0, casts = 0;
-  std::vector<ValueId> of_form[2];
+  std::vector<ValueId> of_variant[2];
   for (auto& n : g.nodes) {
-    if (n.kind == NodeKind::kAccumulate) of_form[n.form].push_back(n.out[0]), ++sums;
+    if (n.kind == NodeKind::kAccumulate) of_variant[n.variant].push_back(n.out[0]), ++sums;
     casts += n.section == Section::kOnceBefore && n.op && std::string_view(n.op->name()) == "cast";
   }
-  std::sort(of_form[0].begin(), of_form[0].end());
-  std::sort(of_form[1].begin(), of_form[1].end());
-  EXPECT_EQ(of_form[0], of_form[1]);
+  std::sort(of_variant[0].begin(), of_variant[0].end());
+  std::sort(of_variant[1].begin(), of_variant[1].end());
+  EXPECT_EQ(of_variant[0], of_variant[1]);
   EXPECT_EQ(sums, 2 * net.parameters().size());
-  EXPECT_LE(casts, net.parameters().size()) << "a weight is cast once for all forms";
+  EXPECT_LE(casts, net.parameters().size()) << "a weight is cast once for all variants";
   EXPECT_EQ(hash(g), hash(train.step(0).graph()));
 }
 
@@ -418,7 +418,7 @@ TEST(Uneven, CanBeDrawn) {
     EXPECT_NE(plan_svg(step.graph(), {.title = "uneven"}).find("</svg>"), std::string::npos);
     EXPECT_NE(schedule_svg(step).find("</svg>"), std::string::npos);
     EXPECT_FALSE(memory_text(std::vector<MemoryUse>{memory_use(step)}).empty());
-    EXPECT_NE(str(step.graph()).find("form 1"), std::string::npos);
+    EXPECT_NE(str(step.graph()).find("variant 1"), std::string::npos);
     EXPECT_NE(train.str().find("3 micro-batches, uneven if need be"), std::string::npos);
   });
 }

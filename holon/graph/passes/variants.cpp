@@ -1,4 +1,4 @@
-#include "holon/graph/passes/forms.h"
+#include "holon/graph/passes/variants.h"
 
 #include <algorithm>
 #include <unordered_map>
@@ -14,13 +14,13 @@ bool same_attrs(const Attrs& a, const Attrs& b) {
   return std::ranges::equal(a.words(), b.words()) && std::ranges::equal(a.starts(), b.starts());
 }
 
-// Adds one form to the graph that begins as the first.
+// Adds one variant to the graph that begins as the first.
 class Join {
  public:
-  Join(Graph& g, const Graph& from, int form)
+  Join(Graph& g, const Graph& from, int variant)
       : g_(g),
         f_(from),
-        form_(static_cast<int8_t>(form)),
+        variant_(static_cast<int8_t>(variant)),
         g_made_by_(producers(g)),
         f_made_by_(producers(from)),
         value_(from.values.size(), kNoValue) {}
@@ -35,10 +35,10 @@ class Join {
       if (is_per_batch(n.section)) add(n);
     for (size_t o = 0; o < f_.outputs.size(); ++o) {
       const ValueId v = f_.outputs[o];
-      const Node* by = maker(f_, f_made_by_, v);
+      const Node* by = producer(f_, f_made_by_, v);
       const bool once = by && by->section == Section::kOnceAfter;  // what is made of the norm of the gradients
       if (of(v) == kNoValue && !(once && match(g_.outputs[o], v))) return "an output";
-      g_.more_forms[static_cast<size_t>(form_) - 1].outputs.push_back(of(v));
+      g_.more_variants[static_cast<size_t>(variant_) - 1].outputs.push_back(of(v));
     }
     g_.local_draws = std::max(g_.local_draws, f_.local_draws);
     g_.global_draws = std::max(g_.global_draws, f_.global_draws);
@@ -47,7 +47,7 @@ class Join {
 
  private:
   ValueId& of(ValueId v) { return value_[static_cast<size_t>(v)]; }
-  const Node* maker(const Graph& g, const std::vector<NodeId>& made_by, ValueId v) const {
+  const Node* producer(const Graph& g, const std::vector<NodeId>& made_by, ValueId v) const {
     const NodeId by = made_by[static_cast<size_t>(v)];
     return by < 0 ? nullptr : &g.nodes[static_cast<size_t>(by)];
   }
@@ -73,14 +73,14 @@ class Join {
   }
 
   void add_inputs() {
-    g_.more_forms.push_back({{}, {}, f_.row_parts});
+    g_.more_variants.push_back({{}, {}, f_.row_parts});
     for (ValueId v : f_.inputs) {
       of(v) = g_.add_value(f_.value(v));
-      g_.more_forms.back().inputs.push_back(of(v));
+      g_.more_variants.back().inputs.push_back(of(v));
     }
   }
 
-  // What reads the same is the same: a weight is cast, gathered or transposed once for all forms.
+  // What reads the same is the same: a weight is cast, gathered or transposed once for all variants.
   void add_what_is_once_before() {
     std::unordered_multimap<uint64_t, size_t> known;
     auto key = [](const Node& n, auto&& input) {
@@ -98,7 +98,7 @@ class Join {
       auto found = std::find_if(begin, end, [&](auto& e) { return serves(g_.nodes[e.second], n); });
       if (found == end) {
         add(n);
-        g_.nodes.back().form = 0;
+        g_.nodes.back().variant = 0;
         continue;
       }
       for (size_t o = 0; o < n.out.size(); ++o) of(n.out[o]) = g_.nodes[found->second].out[o];
@@ -120,7 +120,7 @@ class Join {
     return true;
   }
 
-  // A fused node's target is its body, which is another one in each form.
+  // A fused node's target is its body, which is another one in each variant.
   bool same_target(const Node& mine, const Node& other) const {
     if (mine.kind != NodeKind::kFused) return mine.target == other.target;
     const FusedBody &a = g_.bodies[static_cast<size_t>(mine.target)], &b = f_.bodies[static_cast<size_t>(other.target)];
@@ -130,7 +130,7 @@ class Join {
            });
   }
 
-  // From each update back to the sums that it is made of: the other form's are the same ones.
+  // From each update back to the sums that it is made of: the other variant's are the same ones.
   std::string match_updates() {
     const size_t nodes = g_.nodes.size();
     std::unordered_map<int32_t, const Node*> mine;
@@ -159,7 +159,7 @@ class Join {
       }
       if (of(b) == a) continue;
       if (of(b) != kNoValue || !alike(g_.value(a), f_.value(b))) return false;
-      const Node *mine = maker(g_, g_made_by_, a), *other = maker(f_, f_made_by_, b);
+      const Node *mine = producer(g_, g_made_by_, a), *other = producer(f_, f_made_by_, b);
       if (!mine || !other || mine->kind != other->kind) return false;
       if (mine->kind == NodeKind::kAccumulate) {
         if (mine->stage != other->stage) return false;
@@ -187,7 +187,7 @@ class Join {
 
   void add(const Node& n) {
     Node mine = n;
-    mine.form = form_;
+    mine.variant = variant_;
     mine.scope = scope(n.scope);
     mine.site = site(n.site);
     for (ValueId& v : mine.in)
@@ -218,22 +218,23 @@ class Join {
 
   Graph& g_;
   const Graph& f_;
-  const int8_t form_;
+  const int8_t variant_;
   const std::vector<NodeId> g_made_by_;
   const std::vector<NodeId> f_made_by_;
-  std::vector<ValueId> value_;     // of the other form's values: those here
-  std::vector<int32_t> external_;  // of the other form's externals
+  std::vector<ValueId> value_;     // of the other variant's values: those here
+  std::vector<int32_t> external_;  // of the other variant's externals
   std::unordered_map<int32_t, int32_t> scopes_, sites_;
 };
 
-// An output that depends on the number of rows alone is there once for each form: it becomes one of each micro-batch.
+// An output that depends on the number of rows alone is there once for each variant: it becomes one of each
+// micro-batch.
 void separate_outputs(Graph& g) {
   const std::vector<NodeId> made_by = producers(g);
   for (size_t o = 0; o < g.outputs.size(); ++o) {
     bool alike = true;
-    for (auto& form : g.more_forms) alike = alike && form.outputs[o] == g.outputs[o];
-    for (int f = 0; f < g.forms() && !alike; ++f) {
-      ValueId& v = f == 0 ? g.outputs[o] : g.more_forms[static_cast<size_t>(f) - 1].outputs[o];
+    for (auto& variant : g.more_variants) alike = alike && variant.outputs[o] == g.outputs[o];
+    for (int f = 0; f < g.variants() && !alike; ++f) {
+      ValueId& v = f == 0 ? g.outputs[o] : g.more_variants[static_cast<size_t>(f) - 1].outputs[o];
       const NodeId by = made_by[static_cast<size_t>(v)];
       if (g.value(v).kind == ValueKind::kInput) continue;
       if (by >= 0 && is_per_batch(g.nodes[static_cast<size_t>(by)].section)) continue;
@@ -241,7 +242,7 @@ void separate_outputs(Graph& g) {
       if (by >= 0) n = node_like(g.nodes[static_cast<size_t>(by)], NodeKind::kRelabel);
       n.kind = NodeKind::kRelabel;
       n.section = Section::kForward;
-      n.form = static_cast<int8_t>(f);
+      n.variant = static_cast<int8_t>(f);
       n.in.push_back(v);
       Value seen = g.value(v);
       seen.kind = ValueKind::kNode;
@@ -255,27 +256,28 @@ void separate_outputs(Graph& g) {
 
 }  // namespace
 
-std::optional<Graph> join_forms(const std::vector<Graph>& forms, std::vector<int8_t> form_of, std::string* missing) {
-  Graph g = forms[0];
-  for (size_t f = 1; f < forms.size(); ++f)
-    if (std::string name = Join(g, forms[f], static_cast<int>(f)).run(); !name.empty()) {
+std::optional<Graph> join_variants(const std::vector<Graph>& variants, std::vector<int8_t> variant_of,
+                                   std::string* missing) {
+  Graph g = variants[0];
+  for (size_t f = 1; f < variants.size(); ++f)
+    if (std::string name = Join(g, variants[f], static_cast<int>(f)).run(); !name.empty()) {
       if (missing) *missing = name;
       return std::nullopt;
     }
   separate_outputs(g);
-  g.form_of = std::move(form_of);
+  g.variant_of = std::move(variant_of);
   return g;
 }
 
-Graph only_form(const Graph& g, int form) {
+Graph only_variant(const Graph& g, int variant) {
   Graph one = g;
-  std::erase_if(one.nodes, [&](const Node& n) { return is_per_batch(n.section) && n.form != form; });
-  for (auto& n : one.nodes) n.form = 0;
-  one.inputs = g.inputs_of(form);
-  one.outputs = g.outputs_of(form);
-  one.row_parts = g.row_parts_of(form);
-  one.more_forms.clear();
-  one.form_of.clear();
+  std::erase_if(one.nodes, [&](const Node& n) { return is_per_batch(n.section) && n.variant != variant; });
+  for (auto& n : one.nodes) n.variant = 0;
+  one.inputs = g.inputs_of(variant);
+  one.outputs = g.outputs_of(variant);
+  one.row_parts = g.row_parts_of(variant);
+  one.more_variants.clear();
+  one.variant_of.clear();
   return one;
 }
 
