@@ -26,7 +26,7 @@ class HeaderParser final : public nlohmann::json_sax<json> {
   HeaderParser(std::string_view file, SafetensorsHeader& out) : file_(file), out_(out) {}
 
   void run(std::string_view text) {
-    if (!json::sax_parse(text.begin(), text.end(), this)) no_header("no JSON: " + printable(why_));
+    if (!json::sax_parse(text.begin(), text.end(), this)) no_header("not a JSON document: " + printable(why_));
     std::vector<const std::string*> names;
     for (auto& t : out_.tensors) names.push_back(&t.name);
     std::sort(names.begin(), names.end(), [](auto* a, auto* b) { return *a < *b; });
