@@ -16,19 +16,19 @@ OpBuilder& set_result(OpBuilder& b, Result result) {
 
 }  // namespace
 
-OpBuilder define_unary(const char* name, void (*kernel)(KernelCall&), Result result, std::source_location at) {
-  OpBuilder b = define_op(std::string(name) + "(Tensor x) -> Tensor", kOpVersion, at);
+OpBuilder define_unary(const char* name, void (*kernel)(KernelCall&), Result result, const char* file) {
+  OpBuilder b = define_op(std::string(name) + "(Tensor x) -> Tensor", kOpVersion, file);
   return set_result(b, result).kernel(kernel);
 }
 
-OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result result, std::source_location at) {
-  OpBuilder b = define_op(std::string(name) + "(Tensor x, Tensor other) -> Tensor", kOpVersion, at);
+OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result result, const char* file) {
+  OpBuilder b = define_op(std::string(name) + "(Tensor x, Tensor other) -> Tensor", kOpVersion, file);
   return set_result(b, result).kernel(kernel).scalar_form(std::string(name) + "_scalar");
 }
 
-OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result, std::source_location at) {
-  OpBuilder b =
-      define_op(std::string(name) + "_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor", kOpVersion, at);
+OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result, const char* file) {
+  OpBuilder b = define_op(std::string(name) + "_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor",
+                          kOpVersion, file);
   return set_result(b, result).promotes_with({"value"}).kernel(kernel).hidden();
 }
 

@@ -1,8 +1,6 @@
 // What the elementwise rooms share: one macro line declares an op.
 #pragma once
 
-#include <source_location>
-
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/elementwise.h"
 #include "holon/ops.h"
@@ -47,11 +45,11 @@ inline Tensor root(const Tensor& x) {
 enum class Result { kSame, kFloat, kBool };  // dtype of the result: the operands', theirs or float32, bool
 
 OpBuilder define_unary(const char* name, void (*kernel)(KernelCall&), Result result,
-                       std::source_location at = std::source_location::current());
+                       const char* file = __builtin_FILE());
 OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result result,
-                        std::source_location at = std::source_location::current());
+                        const char* file = __builtin_FILE());
 OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result,
-                        std::source_location at = std::source_location::current());
+                        const char* file = __builtin_FILE());
 
 }  // namespace holon::ops
 

@@ -32,10 +32,10 @@ const OpDef* find(std::string_view name) {
   return nullptr;
 }
 
-OpDef* declare(std::string_view schema, int version, const std::source_location& at) {
+OpDef* declare(std::string_view schema, int version, const char* file) {
   auto def = std::make_unique<OpDef>();
   def->schema = parse_schema(schema);
-  def->family = std::filesystem::path(at.file_name()).stem().string();
+  def->family = std::filesystem::path(file).stem().string();
   if (version != kOpVersion)
     fail_runtime("op {} was compiled against version {} of the declarations; this Holon has version {}. Compile it "
                  "against this Holon's headers.",
@@ -184,11 +184,11 @@ OpBuilder& OpBuilder::overload_of(std::string_view name) {
   return *this;
 }
 
-OpBuilder define_op(std::string_view schema, int version, std::source_location at) {
+OpBuilder define_op(std::string_view schema, int version, const char* file) {
   auto* loading = detail::Loading::current();
-  if (!loading) return OpBuilder(declare(schema, version, at));
+  if (!loading) return OpBuilder(declare(schema, version, file));
   try {
-    OpDef* def = declare(schema, version, at);
+    OpDef* def = declare(schema, version, file);
     loading->ops.push_back(def->schema.name);
     return OpBuilder(def);
   } catch (const std::exception& e) {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -425,9 +424,8 @@ class OpBuilder {
 inline constexpr int kOpVersion = 9;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another
-// version.
-OpBuilder define_op(std::string_view schema, int version = kOpVersion,
-                    std::source_location at = std::source_location::current());
+// version. file: of the declaration, whose name tells the op's family (Clang 14 has no std::source_location).
+OpBuilder define_op(std::string_view schema, int version = kOpVersion, const char* file = __builtin_FILE());
 // A second name of an op, for functions and methods.
 bool define_alias(std::string_view alias, std::string_view op);
 
