@@ -46,12 +46,12 @@ TEST(Verify, NamesWhatIsBroken) {
     EXPECT_NE(fault(g).find(expected), std::string::npos) << fault(g);
   };
   broken([](Graph& g) { std::swap(g.nodes[0], g.nodes[1]); }, "before it is computed");
-  broken([](Graph& g) { node(g, find_op_node(g, "tanh")).out = node(g, find_op_node(g, "matmul")).out; }, "made twice");
+  broken([](Graph& g) { node(g, find_op_node(g, "tanh")).out = node(g, find_op_node(g, "matmul")).out; }, "computed twice");
   broken([](Graph& g) { g.value(node(g, find_op_node(g, "tanh")).out[0]).shape = {3}; }, "infers");
   broken([](Graph& g) { g.value(node(g, find_op_node(g, "tanh")).out[0]).dtype = float64; }, "infers");
   broken([](Graph& g) { node(g, find_op_node(g, "tanh")).in.push_back(0); }, "takes 1");
   broken([](Graph& g) { node(g, find_op_node(g, "tanh")).section = Section::kOnceAfter; }, "reads");
-  broken([](Graph& g) { node(g, find_op_node(g, "tanh")).in[0] = 100000; }, "there is none");
+  broken([](Graph& g) { node(g, find_op_node(g, "tanh")).in[0] = 100000; }, "which does not exist");
   broken([](Graph& g) { g.outputs.push_back(100000); }, "output %100000");
   broken([](Graph& g) { g.externals[0].value = 0; }, "external 0");
   broken([](Graph& g) { g.updates[0].externals.pop_back(); }, "slots");
