@@ -108,9 +108,7 @@ def test_names_are_found():
 def test_what_is_not_there():
     with pytest.raises(AttributeError, match="image has no 'decode': images are decoded .* outside job functions"):
         _ = flow.image.decode
-    with pytest.raises(
-        AttributeError, match="data has no 'ofrecord_reader': files are not read inside of job functions"
-    ):
+    with pytest.raises(AttributeError, match="data has no 'ofrecord_reader': files are not read inside job functions"):
         _ = flow.data.ofrecord_reader
     with pytest.raises(AttributeError, match="summary has no 'histogram': event files are not written"):
         _ = flow.summary.histogram

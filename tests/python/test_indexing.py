@@ -153,7 +153,7 @@ def test_gradients_go_through_reading():
         (2, IndexError, "index 2 is out of range for axis 0 of size 2"),
         ((0, 3), IndexError, "index 3 is out of range for axis"),
         ((0, 0, 0, 0), IndexError, "4 indices for a tensor of 3 axes, shape [2, 3, 4]"),
-        ((..., ...), IndexError, 'one "..." at most'),
+        ((..., ...), IndexError, 'at most one "..."'),
         ("a", IndexError, "an index must be an int, a slice, None, ..., a tensor or a list; got str 'a'"),
         (1.5, IndexError, "got float 1.5"),
         (slice(None, None, -1), ValueError, "a step of at least 1, got -1"),
