@@ -182,7 +182,7 @@ namespace {
 }
 
 [[noreturn]] void fail_with(const Watched& leader, const std::string& reason) {
-  fail_runtime("rank {} has failed while the world came together: {}", leader.rank, reason);
+  fail_runtime("rank {} has failed while the world was forming: {}", leader.rank, reason);
 }
 
 [[noreturn]] void fail_late(const Watched& rank, int error) {

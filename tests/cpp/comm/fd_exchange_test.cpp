@@ -166,7 +166,7 @@ TEST(FdExchange, WhoWaitsForTheLeaderHearsWhyItGaveUp) {
   pollfd connected{listener.fd(), POLLIN, 0};
   EXPECT_EQ(poll(&connected, 1, 60'000), 1);
   come_as(listener.name(), 1);
-  const std::string cause = "rank 1 (process " + std::to_string(closes) + ") has ended while the world came together";
+  const std::string cause = "rank 1 (process " + std::to_string(closes) + ") has ended while the world was forming";
   try {
     lead_exchange(listener, memory(0), memory(1000), ranks, 60);
     ADD_FAILURE() << "rank 1 has closed its socket";
@@ -174,7 +174,7 @@ TEST(FdExchange, WhoWaitsForTheLeaderHearsWhyItGaveUp) {
     EXPECT_NE(std::string(e.what()).find(cause), std::string::npos) << e.what();
   }
   waits.join();
-  EXPECT_NE(heard.find("rank 0 has failed while the world came together: " + cause), std::string::npos) << heard;
+  EXPECT_NE(heard.find("rank 0 has failed while the world was forming: " + cause), std::string::npos) << heard;
   kill(closes, SIGKILL);
   status_of(closes);
 }
@@ -191,7 +191,7 @@ TEST(FdExchange, WhoHasConnectedHearsThatAnotherDoesNotCome) {
     char text[600] = {};
     const ssize_t n = recv(s->get(), text, sizeof text - 1, 0);
     ASSERT_GT(n, 8);
-    EXPECT_NE(std::string(text + 8).find("has met the others but does not go on"), std::string::npos) << text + 8;
+    EXPECT_NE(std::string(text + 8).find("has joined the others but does not continue"), std::string::npos) << text + 8;
   }
 }
 
