@@ -325,7 +325,7 @@ void HandOver::raise_mismatch(int slot, uint64_t round) {
   const CallDetails& theirs = group_.slots[slot].details[round & 1];
   const bool dtype = theirs.dtype != taking_.dtype;
   std::string why = fmt::format(
-      "{}: the ranks disagree on {}: rank {} sent {}; rank {} expects {} (transfer {} -> {}, channel {}, receive {}). "
+      "{}: the ranks disagree on {}: rank {} sent {}; rank {} expects {} (transfer {} -> {}, channel {}, take {}). "
       "{}",
       taking_.op,
       std::strcmp(theirs.op, taking_.op) != 0 ? "what is sent"

@@ -183,7 +183,7 @@ def check_graph(world, timeout, says, culprit_too=False):
         assert r["seconds"] < timeout + SLOW, f"after {r['seconds']} s, {what}"
         if re.search(MEETING, r["says"]):
             continue
-        assert re.search(PLACE, r["says"]) and re.search(r"Error: \w+.*: .*(call|receive) \d+", r["says"]), what
+        assert re.search(PLACE, r["says"]) and re.search(r"Error: \w+.*: .*(call|take) \d+", r["says"]), what
     said = [r["says"] for rank, r in enumerate(world["ranks"]) if rank != culprit or culprit_too]
     if not all(re.search(MEETING, s) for s in said):
         says = says.replace("CULPRIT", str(culprit))
