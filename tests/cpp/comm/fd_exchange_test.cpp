@@ -9,16 +9,15 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstddef>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tests/cpp/comm/introduce.h"
 
 namespace holon::comm {
 namespace {
@@ -120,29 +119,6 @@ TEST(FdExchange, ARankThatIsLateIsNamed) {
   status_of(late);
 }
 
-// Connects to a leader as the rank of that place, and shows its memory.
-Fd come_as(const std::string& leader, int32_t place) {
-  Fd s(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  leader.copy(address.sun_path + 1, sizeof address.sun_path - 1);
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + leader.size());
-  EXPECT_EQ(connect(s.get(), reinterpret_cast<sockaddr*>(&address), size), 0);
-  int32_t note[] = {0x484c6664, place};  // as fd_exchange.cpp says who one is
-  iovec io{note, sizeof note};
-  const Fd mine(memory(place));
-  const int fd = mine.get();
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &io, message.msg_iovlen = 1;
-  message.msg_control = control, message.msg_controllen = sizeof control;
-  cmsghdr* c = CMSG_FIRSTHDR(&message);
-  c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-  EXPECT_EQ(sendmsg(s.get(), &message, 0), static_cast<ssize_t>(sizeof note));
-  return s;
-}
-
 // The sockets of a process that is killed close before others can see that it is gone: rank 0, which gives up then,
 // says why to those who wait for it.
 TEST(FdExchange, WhoWaitsForTheLeaderHearsWhyItGaveUp) {
@@ -165,7 +141,7 @@ TEST(FdExchange, WhoWaitsForTheLeaderHearsWhyItGaveUp) {
   });
   pollfd connected{listener.fd(), POLLIN, 0};
   EXPECT_EQ(poll(&connected, 1, 60'000), 1);
-  come_as(listener.name(), 1);
+  test::introduce(listener.name(), 1, 1);
   const std::string cause = "rank 1 (process " + std::to_string(closes) + ") has ended while the world was forming";
   try {
     lead_exchange(listener, memory(0), memory(1000), ranks, 60);
@@ -183,9 +159,9 @@ TEST(FdExchange, WhoHasConnectedHearsThatAnotherDoesNotCome) {
   FdListener listener;
   std::vector<Watched> ranks;
   for (int r = 0; r < 3; ++r) ranks.push_back(Watched::open(getpid(), r));
-  Fd second = come_as(listener.name(), 2), stranger = come_as(listener.name(), 7);
+  Fd second = test::introduce(listener.name(), 2, 2), stranger = test::introduce(listener.name(), 7, 7);
   EXPECT_THROW(lead_exchange(listener, memory(0), memory(1000), ranks, 0.2), Error);
-  Fd third = come_as(listener.name(), 1);
+  Fd third = test::introduce(listener.name(), 1, 1);
   EXPECT_THROW(lead_exchange(listener, memory(0), memory(1000), ranks, 0), Error);
   for (Fd* s : {&second, &third}) {
     char text[600] = {};

@@ -4,18 +4,14 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -35,6 +31,7 @@
 #include "holon/comm/shm/fd_exchange.h"
 #include "holon/comm/world.h"
 #include "tests/cpp/comm/collective_cases.h"
+#include "tests/cpp/comm/introduce.h"
 
 namespace holon::comm {
 namespace {
@@ -168,26 +165,7 @@ void fork_in_all_ways(int rank) {
 void stop_in_exchange() {
   FdListener listener;
   const Meeting meeting = meet(Context::current(), listener.name());
-  const Fd to_leader(socket(AF_UNIX, SOCK_SEQPACKET, 0)), memory(memfd_create("memory", 0));
-  if (ftruncate(memory.get(), 1 << 20) != 0) fail_runtime("there is no memory");
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string& name = meeting.ranks[0].socket;
-  name.copy(address.sun_path + 1, sizeof address.sun_path - 1);
-  const size_t size = offsetof(sockaddr_un, sun_path) + 1 + name.size();
-  if (connect(to_leader.get(), reinterpret_cast<sockaddr*>(&address), static_cast<socklen_t>(size)) != 0)
-    fail_runtime("rank 0 is not reached");
-  uint32_t note[] = {0x484c6664, 1};  // as holon/comm/shm/fd_exchange.cpp says who one is
-  iovec io{note, sizeof note};
-  const int fd = memory.get();
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};
-  msghdr message{};
-  message.msg_iov = &io, message.msg_iovlen = 1;
-  message.msg_control = control, message.msg_controllen = sizeof control;
-  cmsghdr* c = CMSG_FIRSTHDR(&message);
-  c->cmsg_level = SOL_SOCKET, c->cmsg_type = SCM_RIGHTS, c->cmsg_len = CMSG_LEN(sizeof fd);
-  std::memcpy(CMSG_DATA(c), &fd, sizeof fd);
-  if (sendmsg(to_leader.get(), &message, 0) != sizeof note) fail_runtime("rank 0 does not listen");
+  const Fd to_leader = test::introduce(meeting.ranks[0].socket, 1, 1 << 20);
   pause_s(60);
 }
 
