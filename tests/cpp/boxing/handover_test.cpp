@@ -23,7 +23,6 @@
 #include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/cost/machine.h"
 
 namespace holon::boxing {
 namespace {
@@ -147,7 +146,6 @@ TEST(HandOver, SmallPostsAreFreeAtOnceAndLargeOnesWhenTaken) {
 TEST(HandOver, StepsBeforeAndAfterTheCrossing) {
   int meets_before = 0, meets_after = 0;
   comm::run_ranks(4, [&](int rank) {
-    set_machine({});  // what a busy machine measures may make summing first not worth it
     for (Sbp a : {S0, S1, B, P}) {
       const Dims shape = a == P ? Dims{1000, 1000} : Dims{100, 100};  // so large that summing first pays
       for (Sbp b : {S0, S1, B, P})
