@@ -319,7 +319,7 @@ bool ArgParser::accepts(size_t at, PyObject* o) const {
     }
     case ArgType::kScalar: {
       Scalar v;
-      return !is_tensor(o) && to_scalar(o, &v);  // a tensor has its own form, with a gradient
+      return !is_tensor(o) && to_scalar(o, &v);  // a tensor has its own overload, with a gradient
     }
     case ArgType::kText: return PyUnicode_Check(o);
     case ArgType::kInts: {
@@ -355,23 +355,23 @@ bool ArgParser::has_needed_keywords(PyObject* kwnames) const {
 
 const ArgParser* Overloads::plain() const {
   const ArgParser* one = nullptr;
-  for (auto* form : forms) {
-    if (!form->has_needed_keywords(nullptr)) continue;
+  for (auto* parser : parsers) {
+    if (!parser->has_needed_keywords(nullptr)) continue;
     if (one) return nullptr;
-    one = form;
+    one = parser;
   }
   return one;
 }
 
 const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const {
-  if (!kwnames && forms[0]->takes_as_it_stands(args, nargs)) return *forms[0];
-  // A keyword that one form alone needs tells which is meant, and its absence too: that form's parser tells best what
-  // is wrong.
-  for (auto* form : forms)
-    if (kwnames && form->needs_keywords() && form->has_needed_keywords(kwnames)) return *form;
+  if (!kwnames && parsers[0]->takes_as_it_stands(args, nargs)) return *parsers[0];
+  // A keyword that one overload alone needs tells which is meant, and its absence too: that overload's parser tells
+  // best what is wrong.
+  for (auto* parser : parsers)
+    if (kwnames && parser->needs_keywords() && parser->has_needed_keywords(kwnames)) return *parser;
   if (auto* one = plain()) return *one;
-  for (auto* form : forms)
-    if (form->fits(args, nargs, kwnames)) return *form;
+  for (auto* parser : parsers)
+    if (parser->fits(args, nargs, kwnames)) return *parser;
   std::string got, all;
   size_t n_named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
   for (size_t i = 0; i < nargs + n_named; ++i) {
@@ -380,7 +380,7 @@ const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* 
       got += nb::cast<std::string>(nb::handle(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)))) + "=";
     got += describe(args[i]);
   }
-  for (auto* form : forms) all += "\n  " + form->signature();
+  for (auto* parser : parsers) all += "\n  " + parser->signature();
   fail_type("{}: no overload accepts ({}). An argument is missing, unknown or of a wrong type. The overloads are:{}",
             name, got, all);
 }

@@ -84,10 +84,10 @@ class ArgParser {
 // The ops that share a public name: a call goes to the first whose arguments fit.
 struct Overloads {
   std::string name;
-  std::vector<const ArgParser*> forms;
+  std::vector<const ArgParser*> parsers;
   // Errors (TypeError): none fits; the message lists them.
   const ArgParser& pick(PyObject* const* args, size_t nargs, PyObject* kwnames) const;
-  // The form of calls without keywords, where there is one such: the others add a keyword to it. Else nullptr.
+  // The overload of calls without keywords, where there is one such: the others add a keyword to it. Else nullptr.
   const ArgParser* plain() const;
 };
 

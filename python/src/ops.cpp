@@ -17,8 +17,8 @@ namespace {
 
 struct OpFunction {
   PyObject_HEAD vectorcallfunc vectorcall;
-  const ArgParser* parser;     // shared by a name, its aliases and the in-place form; the first form of several
-  const Overloads* overloads;  // nullptr: one form
+  const ArgParser* parser;     // shared by a name, its aliases and the in-place variant; the first overload of several
+  const Overloads* overloads;  // nullptr: one overload
   bool in_place;
   PyObject* name;
 };
@@ -46,13 +46,13 @@ PyObject* call_in_place(PyObject* self, PyObject* const* args, size_t nargsf, Py
   });
 }
 
-// A name with several forms pays for finding the one that fits; one with a single form does not.
+// A name with several overloads pays for finding the one that fits; one with a single one does not.
 template <auto kCall>
 PyObject* call_overloaded(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) noexcept {
   return guarded([&] {
-    OpFunction form = *reinterpret_cast<OpFunction*>(self);
-    form.parser = &form.overloads->pick(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
-    return kCall(reinterpret_cast<PyObject*>(&form), args, nargsf, kwnames);
+    OpFunction chosen = *reinterpret_cast<OpFunction*>(self);
+    chosen.parser = &chosen.overloads->pick(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+    return kCall(reinterpret_cast<PyObject*>(&chosen), args, nargsf, kwnames);
   });
 }
 
@@ -118,16 +118,16 @@ PyObject* get_name(PyObject* self, void*) { return Py_NewRef(self_of(self).name)
 PyObject* get_doc(PyObject* self, void*) {
   return guarded([&] {
     auto& f = self_of(self);
-    std::vector<const ArgParser*> forms{f.parser};
-    if (f.overloads) forms = f.overloads->forms;
+    std::vector<const ArgParser*> parsers{f.parser};
+    if (f.overloads) parsers = f.overloads->parsers;
     std::string text;
-    for (auto* form : forms) {
-      const OpDef& op = form->op();
+    for (auto* parser : parsers) {
+      const OpDef& op = parser->op();
       if (!text.empty()) text += "\n\n";
       text += op.doc;
       if (op.elementwise) text += " " + shape_words(op);
       if (f.in_place) text += "\n\nIn place: the result is written into the first argument, which is returned.";
-      text += "\n\nSignature: " + form->signature();
+      text += "\n\nSignature: " + parser->signature();
       if (!op.example.empty()) text += "\nExample: holon." + op.example;
     }
     return checked(PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
@@ -161,7 +161,7 @@ PyObject* get_module(PyObject*, void*) { return PyUnicode_FromString("holon"); }
 PyObject* op_repr(PyObject* self) {
   auto& f = self_of(self);
   const ArgParser* plain = f.overloads ? f.overloads->plain() : f.parser;
-  if (!plain) return PyUnicode_FromFormat("<op %U: %zu overloads>", f.name, f.overloads->forms.size());
+  if (!plain) return PyUnicode_FromFormat("<op %U: %zu overloads>", f.name, f.overloads->parsers.size());
   return PyUnicode_FromFormat("<op %U: %s>", f.name, plain->signature().c_str());
 }
 
@@ -227,26 +227,26 @@ const ArgParser* parser_of(const OpDef& op) {
   return slot.get();
 }
 
-// The forms of a public name, or nullptr. They live as long as the process, and grow by what libraries add.
+// The overloads of a public name, or nullptr. They live as long as the process, and grow by what libraries add.
 const Overloads* overloads_named(const std::string& name, bool in_place) {
   static auto* made = new std::map<std::pair<std::string, bool>, Overloads>;
-  std::vector<const ArgParser*> forms;
+  std::vector<const ArgParser*> parsers;
   for (auto* op : overloads_of(name))
-    if (op->in_place || !in_place) forms.push_back(parser_of(*op));
-  if (forms.empty()) return nullptr;
+    if (op->in_place || !in_place) parsers.push_back(parser_of(*op));
+  if (parsers.empty()) return nullptr;
   Overloads& all = (*made)[{name, in_place}];
   all.name = name + (in_place ? "_" : "");
-  all.forms = std::move(forms);
+  all.parsers = std::move(parsers);
   return &all;
 }
 
-// Any op by its name, with "_" at the end for its in-place form.
+// Any op by its name, with "_" at the end for its in-place variant.
 ObjectOf<"OpFunction"> find_op_function(const std::string& name) {
-  if (auto* all = overloads_named(name, false)) return make_function(all->forms[0], name, false, all);
+  if (auto* all = overloads_named(name, false)) return make_function(all->parsers[0], name, false, all);
   if (auto* op = try_find_op(name)) return make_function(parser_of(*op), name, false);
   if (name.size() > 1 && name.back() == '_') {
     std::string plain = name.substr(0, name.size() - 1);
-    if (auto* all = overloads_named(plain, true)) return make_function(all->forms[0], name, true, all);
+    if (auto* all = overloads_named(plain, true)) return make_function(all->parsers[0], name, true, all);
     auto* op = try_find_op(plain);
     if (op && op->in_place) return make_function(parser_of(*op), name, true);
     for (auto* other : all_ops())
@@ -273,8 +273,9 @@ nb::typed<nb::list, nb::str> signatures_of_python_call(const std::string& name, 
     PyTuple_SET_ITEM(names.ptr(), at++, Py_NewRef(key.ptr()));
   }
   PyObject* kwnames = at ? names.ptr() : nullptr;
-  auto* forms = overloads_named(name, false);
-  const ArgParser& parser = forms ? forms->pick(values.data(), args.size(), kwnames) : *parser_of(find_op(name));
+  auto* overloads = overloads_named(name, false);
+  const ArgParser& parser =
+      overloads ? overloads->pick(values.data(), args.size(), kwnames) : *parser_of(find_op(name));
   ReadyCall call;
   parser.parse(values.data(), args.size(), kwnames, &call);
   nb::list texts;
@@ -296,7 +297,7 @@ bool is_method(const OpDef& op) {
       !op.schema.args[0].optional;
 }
 
-// Makes an op's function and method under a name, its public one or an alias, and those of its in-place form.
+// Makes an op's function and method under a name, its public one or an alias, and those of its in-place variant.
 void add_functions(nb::dict functions, const std::string& name, const OpDef& op) {
   nb::handle type(reinterpret_cast<PyObject*>(tensor_type));
   for (bool in_place : {false, true}) {

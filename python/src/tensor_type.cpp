@@ -72,7 +72,7 @@ PyObject* tensor_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
 int tensor_init(PyObject*, PyObject*, PyObject*) { return 0; }
 
 // The ops behind operators, looked up once when the module is made; an op that is not there leaves its operator out.
-struct Form {
+struct OperatorOps {
   const OpDef* op = nullptr;
   const OpDef* scalar = nullptr;
 };
@@ -124,12 +124,12 @@ constexpr const char* kOperatorOps[] = {"add",
                                         "bitwise_left_shift",
                                         "bitwise_right_shift"};
 static_assert(std::size(kOperatorOps) == kOperatorCount);
-Form forms[kOperatorCount];
+OperatorOps operators[kOperatorCount];
 const OpDef *neg_op, *abs_op, *not_op, *bit_not_op;
 
 void find_operators() {
   for (int i = 0; i < kOperatorCount; ++i) {
-    Form& f = forms[i];
+    OperatorOps& f = operators[i];
     f.op = try_find_op(kOperatorOps[i]);
     if (!f.op || f.op->scalar_form.empty()) continue;
     f.scalar = try_find_op(f.op->scalar_form);
@@ -144,7 +144,7 @@ void find_operators() {
   bit_not_op = try_find_op("bitwise_not");
 }
 
-PyObject* binary(const Form& f, PyObject* a, PyObject* b) noexcept {
+PyObject* binary(const OperatorOps& f, PyObject* a, PyObject* b) noexcept {
   return guarded([&]() -> PyObject* {
     bool left = is_tensor(a);
     if (left && is_tensor(b)) {
@@ -165,8 +165,8 @@ PyObject* binary(const Form& f, PyObject* a, PyObject* b) noexcept {
   });
 }
 
-// Python falls back to the plain operator, and binds the name again, where there is no in-place form.
-PyObject* in_place(const Form& f, PyObject* self, PyObject* other) noexcept {
+// Python falls back to the plain operator, and binds the name again, where there is no in-place variant.
+PyObject* in_place(const OperatorOps& f, PyObject* self, PyObject* other) noexcept {
   return guarded([&]() -> PyObject* {
     TensorVec in;
     in.push_back(tensor_of(self));
@@ -188,29 +188,29 @@ PyObject* in_place(const Form& f, PyObject* self, PyObject* other) noexcept {
 
 template <Operator kOp>
 PyObject* binary_slot(PyObject* a, PyObject* b) {
-  return binary(forms[kOp], a, b);
+  return binary(operators[kOp], a, b);
 }
 template <Operator kOp>
 PyObject* in_place_slot(PyObject* a, PyObject* b) {
-  return in_place(forms[kOp], a, b);
+  return in_place(operators[kOp], a, b);
 }
 // &, | and ^ are logical between bools and bit by bit between integers.
 template <Operator kLogical, Operator kBits, bool kInPlace>
 PyObject* bits_slot(PyObject* a, PyObject* b) {
   auto is_bool = [](PyObject* o) { return is_tensor(o) ? tensor_of(o).dtype() == boolean : PyBool_Check(o) != 0; };
-  const Form& f = forms[is_bool(a) && is_bool(b) ? kLogical : kBits];
+  const OperatorOps& f = operators[is_bool(a) && is_bool(b) ? kLogical : kBits];
   return kInPlace ? in_place(f, a, b) : binary(f, a, b);
 }
 
 PyObject* pow_slot(PyObject* a, PyObject* b, PyObject* modulus) {
   if (modulus != Py_None) Py_RETURN_NOTIMPLEMENTED;
-  return binary(forms[kPow], a, b);
+  return binary(operators[kPow], a, b);
 }
-PyObject* pow_in_place_slot(PyObject* a, PyObject* b, PyObject*) { return in_place(forms[kPow], a, b); }
+PyObject* pow_in_place_slot(PyObject* a, PyObject* b, PyObject*) { return in_place(operators[kPow], a, b); }
 
 PyObject* rich_compare(PyObject* a, PyObject* b, int op) {
   constexpr Operator kOps[] = {kLt, kLe, kEq, kNe, kGt, kGe};  // in the order of Py_LT ... Py_GE
-  return binary(forms[kOps[op]], a, b);
+  return binary(operators[kOps[op]], a, b);
 }
 
 PyObject* unary(const OpDef* op, PyObject* self) noexcept {
