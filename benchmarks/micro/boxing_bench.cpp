@@ -2,7 +2,7 @@
 // and what planning costs. One JSON object per line. A case's ratio is the predicted time over the measured one (1: the
 // model is right); the last lines say how far off it is over all (median of the relative errors) and whether it puts
 // them in the right order (Kendall's tau). Then what preparing a boxing saves (execute()'s time over run()'s), and how
-// long a hand-over from stage to stage takes. An argument names one case.
+// long a transfer from stage to stage takes. An argument names one case.
 #include <sched.h>
 #include <unistd.h>
 
@@ -21,8 +21,8 @@
 #include "holon/array/array.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
-#include "holon/boxing/handover.h"
 #include "holon/boxing/planner.h"
+#include "holon/boxing/point_to_point.h"
 #include "holon/boxing/prepared.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
@@ -188,7 +188,7 @@ void prepared_times(const std::string& only) {
       // In turns, as the machine's speed changes.
       std::vector<double> ran, executed;
       for (int turn = 0; turn < 3; ++turn) {
-        executed.push_back(time_of(world, inner, [&] { boxing::box(from, to, shape, float32, in); }));
+        executed.push_back(time_of(world, inner, [&] { boxing::redistribute(from, to, shape, float32, in); }));
         ran.push_back(time_of(world, inner, [&] {
           if (prepared.is_view())
             prepared.view_of(in);
@@ -197,22 +197,22 @@ void prepared_times(const std::string& only) {
         }));
       }
       if (rank == 0)
-        emit(name, median(ran), "us", "box(), " + std::to_string(median(executed)) + " us",
+        emit(name, median(ran), "us", "redistribute(), " + std::to_string(median(executed)) + " us",
              median(executed) / median(ran));
     }
-    const std::string name = "hand-over " + size_text(bytes) + " 2 processes";
+    const std::string name = "transfer " + size_text(bytes) + " 2 processes";
     if (!only.empty() && name.find(only) == std::string::npos) continue;
     auto *here = intern_spec(first, B), *there = intern_spec(second, B);
-    auto to = boxing::HandOver::prepare(here, there, shape, float32, 0);
-    auto back = boxing::HandOver::prepare(there, here, shape, float32, 0);
+    auto to = boxing::PointToPoint::prepare(here, there, shape, float32, 0);
+    auto back = boxing::PointToPoint::prepare(there, here, shape, float32, 0);
     const Array a = Array::empty(shape, float32), b = Array::empty(shape, float32);
     std::fill_n(a.data<float>(), a.numel(), 1.f);
     std::fill_n(b.data<float>(), b.numel(), 1.f);
     const double both_ways = time_of(world, inner, [&] {
-      to.post(a, {});
-      to.take(a, {});
-      back.post(b, {});
-      back.take(b, {});
+      to.send(a, {});
+      to.receive(a, {});
+      back.send(b, {});
+      back.receive(b, {});
     });
     std::vector<float> x(static_cast<size_t>(shape.numel())), y(x.size());
     const double copy = time_of(world, inner, [&] {

@@ -94,7 +94,7 @@ struct Bare {
     for (int i = 0; i < 2; ++i) out[i] = reinterpret_cast<float*>(p + 4096 + static_cast<size_t>(i + 2) * kMax);
     for (size_t i = 0; i < kMax / 4; ++i) in[r][i] = out[r][i] = 1;
   }
-  void meet() {
+  void sync() {
     ++ticket;
     barrier->at[rank][0].store(ticket, std::memory_order_release);
     while (barrier->at[1 - rank][0].load(std::memory_order_acquire) < ticket) __builtin_ia32_pause();
@@ -133,7 +133,7 @@ int pair_main() {
     for (int i = 0; i < 2; ++i) ours(), limit();
     for (int r = 0; r < turns; ++r)
       for (auto* what : {&limit, &ours}) {
-        bare.meet();
+        bare.sync();
         double start = now_us();
         for (int i = 0; i < inner; ++i) (*what)();
         (what == &ours ? mine : theirs).push_back((now_us() - start) / inner);
@@ -154,7 +154,7 @@ int pair_main() {
   auto* second = spec({1}, sbp::broadcast());
 
   measure(
-      "barrier 2 processes", 0, [&] { group.barrier(); }, [&] { bare.meet(); });
+      "barrier 2 processes", 0, [&] { group.barrier(); }, [&] { bare.sync(); });
   for (size_t bytes : {size_t{4} << 10, size_t{256} << 10, size_t{4} << 20, kMax}) {
     const std::string text = " " + size_text(bytes) + " 2 processes";
     const size_t numel = bytes / 4, half = numel / 2;
@@ -165,44 +165,44 @@ int pair_main() {
     const std::vector<int64_t> halves = {count / 2, count / 2}, quarters = {count / 4, count / 4};
 
     auto gather = [&] {
-      bare.meet();
+      bare.sync();
       std::memcpy(bare.out[rank], bare.in[0], bytes / 2);
       std::memcpy(bare.out[rank] + half, bare.in[1], bytes / 2);
-      bare.meet();
+      bare.sync();
     };
     auto reduce = [&] {
       const size_t mine = static_cast<size_t>(rank) * half, other = static_cast<size_t>(peer) * half;
-      bare.meet();
+      bare.sync();
       add(bare.out[rank] + mine, bare.in[0] + mine, bare.in[1] + mine, half);
-      bare.meet();
+      bare.sync();
       std::memcpy(bare.out[rank] + other, bare.out[peer] + other, bytes / 2);
-      bare.meet();
+      bare.sync();
     };
     auto scatter = [&] {
       const size_t mine = static_cast<size_t>(rank) * half;
-      bare.meet();
+      bare.sync();
       add(bare.out[rank], bare.in[0] + mine, bare.in[1] + mine, half);
-      bare.meet();
+      bare.sync();
     };
     auto copy = [&] {
-      bare.meet();
+      bare.sync();
       if (rank == 1) std::memcpy(bare.out[1], bare.in[0], bytes);
-      bare.meet();
+      bare.sync();
     };
     auto packed = [&] {
-      bare.meet();
+      bare.sync();
       for (int s = 0; s < 2; ++s)
         std::memcpy(bare.out[rank] + static_cast<size_t>(s) * half / 2,
                     bare.in[s] + static_cast<size_t>(rank) * half / 2, bytes / 4);
-      bare.meet();
+      bare.sync();
     };
     auto relaid = [&] {
-      bare.meet();
+      bare.sync();
       const size_t r = rows / 2, c = cols / 2;
       for (size_t s = 0; s < 2; ++s)
         for (size_t i = 0; i < r; ++i)
           std::memcpy(bare.out[rank] + (s * r + i) * c, bare.in[s] + i * cols + static_cast<size_t>(rank) * c, c * 4);
-      bare.meet();
+      bare.sync();
     };
 
     measure(
@@ -217,7 +217,7 @@ int pair_main() {
         "all_reduce" + text, bytes, [&] { group.all_reduce(in, out, count, float32); }, reduce);
 
     const Dims shape = {static_cast<int64_t>(rows), static_cast<int64_t>(cols)};
-    // A view costs no meeting: there is nothing to be faster than.
+    // A view needs no communication: there is nothing to be faster than.
     const Conversion conversions[] = {
         {"S(0) -> B", split0, broadcast, gather},       {"S(0) -> S(1)", split0, split1, relaid},
         {"rank 0 -> B", first, broadcast, copy},        {"P -> S(0)", partial, split0, scatter},
@@ -230,8 +230,8 @@ int pair_main() {
         std::fill_n(part.data<float>(), part.numel(), 1.f);
       }
       measure(
-          std::string("boxing ") + c.name + text, bytes, [&] { boxing::box(c.from, c.to, shape, float32, part); },
-          c.limit);
+          std::string("boxing ") + c.name + text, bytes,
+          [&] { boxing::redistribute(c.from, c.to, shape, float32, part); }, c.limit);
       Tensor x = Tensor::global(part, shape, float32, c.from);
       measure(
           std::string("to_global ") + c.name + text, bytes, [&] { x.to_global(c.to->placement, c.to->nd_sbp); },
@@ -283,7 +283,7 @@ int64_t sleeps() {
   return usage.ru_nvcsw;
 }
 
-// More ranks than cores: nobody spins, so a meeting is sleeps and wakes.
+// More ranks than cores: nobody spins, so a collective is sleeps and wakes.
 int crowd_main() {
   const int rank = Context::current().rank(), n = Context::current().world_size();
   std::vector<int> all(static_cast<size_t>(n));

@@ -1,6 +1,6 @@
 // Time of each graph pass per node, on a transformer of about 20,000 nodes (forward, backward, update; 2 x 2 ranks,
-// captured by one that meets none) and on one of half its size: the same time per node says that a pass is linear. One
-// JSON object per line; ratio is the time per node of the half one over that of the whole one.
+// captured by one that waits for none) and on one of half its size: the same time per node says that a pass is linear.
+// One JSON object per line; ratio is the time per node of the half one over that of the whole one.
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -80,7 +80,7 @@ std::vector<PassReport> time_passes(int blocks, double* verify_us) {
   for (int i = 0; i < blocks; ++i) o.recompute.push_back("model.block" + std::to_string(i));
   std::vector<PassReport> reports;
   Graph once = g;
-  run_passes(once, o);  // plans of boxes are known from now on
+  run_passes(once, o);  // plans of boxings are known from now on
   for (int n = 0; n < 2; ++n) {
     auto start = std::chrono::steady_clock::now();
     verify(once, "all passes");

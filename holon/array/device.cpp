@@ -20,7 +20,7 @@ bool check_device_type(DeviceType type) {
         ? fmt::format(
               ", or set HOLON_SIMULATE={0} (the launcher's --simulate {0}) to run \"{0}\" placements on the CPU", text)
         : "";
-    fail_runtime("a {} device was asked for and there is none: {}. Use \"cpu\"{}.", text, why_no_device(type),
+    fail_runtime("a {} device was requested and there is none: {}. Use \"cpu\"{}.", text, why_no_device(type),
                  simulation);
   }
   static std::atomic<bool> warned{false};

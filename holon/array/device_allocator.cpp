@@ -421,7 +421,7 @@ void DeviceAllocator::release_cached() {
 
 void DeviceAllocator::out_of_memory(size_t bytes) {
   const auto device = driver_.bytes();
-  fail_runtime("out of memory on {}: {} ({} bytes) were asked for; {} are in use and {} are cached in pieces, the "
+  fail_runtime("out of memory on {}: {} ({} bytes) were requested; {} are in use and {} are cached in pieces, the "
                "device has {} free of {} ({}). "
                "Use smaller batches or tensors, split them over more ranks, or free what is not needed.",
                driver_.name(), mib(bytes), bytes, mib(s_->in_use), mib(s_->reserved - s_->in_use), mib(device.free),

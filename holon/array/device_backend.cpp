@@ -157,7 +157,7 @@ Library open(const fs::path& path, const char* title, const std::string& remedy,
   else if (!module)
     *why_not = path.string() + " cannot be loaded: " + *why_not;
   else if (!library.start || library.names.empty() || version.empty())
-    *why_not = fmt::format("{} cannot be loaded: it is no {} of Holon", path.string(), title);
+    *why_not = fmt::format("{} cannot be loaded: it is not a {} of Holon", path.string(), title);
   else
     library.module = module;
   return library;

@@ -12,7 +12,7 @@ std::atomic<void (*)()> further_check{nullptr};
 thread_local RecordedDraw* the_draw = nullptr;
 
 [[noreturn]] void fail_incapable(const DeviceRuntime& runtime, const char* what) {
-  internal_error(__FILE__, __LINE__, what, "a device whose capabilities say otherwise ({}) was asked for {}",
+  internal_error(__FILE__, __LINE__, what, "a device whose capabilities say otherwise ({}) was used for {}",
                  runtime.device_count(), what);
 }
 

@@ -107,7 +107,7 @@ class DeviceRuntime {
   // Errors: what work that is done has found wrong. Does not wait, but for HOLON_SYNC=1.
   virtual void check(int index) = 0;
   // How often this thread has waited for a device or copied between it and the host: such work cannot be recorded.
-  virtual int64_t host_meetings() const { return 0; }
+  virtual int64_t host_waits() const { return 0; }
   virtual std::unique_ptr<DeviceEvent> make_event(int index, bool timing) = 0;
   // The op that the next work belongs to, for errors. The name is never freed.
   virtual void set_op(const char*) {}

@@ -14,7 +14,7 @@ namespace holon::autograd {
 
 namespace {
 
-// Below this a gradient travels with its neighbours: two copies weigh less than a meeting of the ranks.
+// Below this a gradient travels with its neighbours: two copies cost less than a collective.
 constexpr int64_t kSmallBytes = 256 << 10;
 
 int64_t bytes_of(const Tensor& t) { return t.numel() * static_cast<int64_t>(size_bytes(t.dtype())); }
@@ -31,7 +31,8 @@ bool joinable(const boxing::Plan& plan) {
 
 }  // namespace
 
-// Asked at the first gradient that matters: before, a program of local tensors need not have met the other ranks.
+// Asked at the first gradient that matters: before, a program of local tensors need not have connected to the other
+// ranks.
 bool GradientBuckets::on(bool device) {
   int64_t& limit = limit_bytes_[device];
   if (limit >= 0) return limit > 0;

@@ -1,5 +1,5 @@
 // Backward: walks the tape from roots to leaves. Nodes run in falling order of their number, which is the same on every
-// rank, so that ranks meet in the same collectives.
+// rank, so that ranks call the same collectives.
 #pragma once
 
 #include "holon/tensor/tensor.h"

@@ -2,8 +2,8 @@
 
 #include "holon/base/context.h"
 #include "holon/boxing/events.h"
-#include "holon/dispatch/box_input.h"
 #include "holon/dispatch/record.h"
+#include "holon/dispatch/redistribute_input.h"
 #include "holon/dispatch/signature.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops.h"
@@ -13,8 +13,8 @@ namespace holon::autograd {
 
 namespace {
 
-Tensor boxed(const char* name, const Tensor& t, const GlobalSpec* to) {
-  return t.spec() == to ? t : box_input(name, t, to, t.nd_sbp().has_split() && is_parameter(t));
+Tensor redistributed(const char* name, const Tensor& t, const GlobalSpec* to) {
+  return t.spec() == to ? t : redistribute_input(name, t, to, t.nd_sbp().has_split() && is_parameter(t));
 }
 
 const GlobalSpec* with_sbps(const GlobalSpec* spec, const std::vector<Sbp>& sbps) {
@@ -55,7 +55,7 @@ class FunctionNode final : public Node {
         parts.emplace_back();
         continue;
       }
-      Tensor g = boxed(name(), grads[o], gradient_spec(out_[o].spec));
+      Tensor g = redistributed(name(), grads[o], gradient_spec(out_[o].spec));
       parts.push_back(member ? Tensor::local(g.array()) : Tensor());
     }
     TensorVec given(in_.size());
@@ -130,7 +130,7 @@ class FunctionNode final : public Node {
   SmallVec<const GlobalSpec*, 3> gradient_;
 };
 
-// forward on the local parts; inputs become the boxed ones.
+// forward on the local parts; inputs become the redistributed ones.
 TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
   SmallVec<Meta, 4> in;
   SmallVec<const GlobalSpec*, 4> specs;
@@ -163,7 +163,7 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
   int index = placement.index_of(Context::current().rank());
   TensorVec parts;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    inputs[i] = boxed(call.name.c_str(), inputs[i], chosen.in[i]);
+    inputs[i] = redistributed(call.name.c_str(), inputs[i], chosen.in[i]);
     if (index >= 0) parts.push_back(Tensor::local(inputs[i].array()));
   }
   TensorVec given;

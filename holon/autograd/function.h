@@ -14,8 +14,8 @@ namespace holon::autograd {
 struct FunctionCall {
   std::string name;
   // The sharding rule in factors, as OpBuilder::rule() takes it: "m k, k n -> m n". On global tensors the inputs are
-  // boxed to the cheapest signature and forward and backward run on each rank's local parts. Empty: they get the
-  // tensors as they are.
+  // redistributed to the cheapest signature and forward and backward run on each rank's local parts. Empty: they get
+  // the tensors as they are.
   std::string rule;
   bool linear = false;  // a partial sum may pass, jointly in all inputs
   // Gets local tensors (with a rule) or any, unrecorded; returns the outputs.
@@ -27,8 +27,8 @@ struct FunctionCall {
   std::function<std::vector<Dims>(std::span<const Dims> inputs)> infer;
 };
 
-// Calls forward and records backward. With a rule and global inputs: collective where inputs must be boxed; ranks
-// outside the placement run nothing. Errors: inputs on different placements or local ones among global; an output
+// Calls forward and records backward. With a rule and global inputs: collective where inputs must be redistributed;
+// ranks outside the placement run nothing. Errors: inputs on different placements or local ones among global; an output
 // whose local shape is not that of its part; a gradient of another shape than its input; gradients of another number.
 TensorVec apply_function(FunctionCall call, TensorVec inputs);
 

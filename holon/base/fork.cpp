@@ -27,7 +27,7 @@ namespace {
 constexpr size_t kMostHooks = 16, kMostMutexes = 256;
 // A thread that holds a mutex may wait for what the forking one has, as the interpreter's lock. Then the child gets a
 // new mutex, and what that guards as it is.
-constexpr auto kPatience = std::chrono::milliseconds(200);
+constexpr auto kTimeout = std::chrono::milliseconds(200);
 
 // Plain arrays, which static objects of other files may add to before this file's are made.
 constinit std::atomic<size_t> mutex_count{0}, hook_count{0};
@@ -50,7 +50,7 @@ void end_idle_threads() {
 // In any order, so never waiting for one while holding others.
 void hold_all() {
   const size_t n = mutex_count.load();
-  const auto give_up = std::chrono::steady_clock::now() + kPatience;
+  const auto give_up = std::chrono::steady_clock::now() + kTimeout;
   for (;;) {
     size_t got = 0;
     while (got < n && (!mutexes[got] || mutexes[got]->try_lock())) ++got;

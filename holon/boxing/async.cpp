@@ -6,14 +6,16 @@
 
 namespace holon::boxing {
 
-PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in) {
+PendingArray redistribute_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
+                                const Array& in) {
   PendingArray result;
   if (from == to) {
     *result.out_ = in;
     return result;
   }
   Plan way = plan(from, to, shape, dtype);
-  if (std::none_of(way.steps().begin(), way.steps().end(), [](const Step& s) { return s.meets(); }) || on_device(way)) {
+  if (std::none_of(way.steps().begin(), way.steps().end(), [](const Step& s) { return s.communicates(); }) ||
+      on_device(way)) {
     *result.out_ = execute(way, in);
     return result;
   }

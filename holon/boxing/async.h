@@ -12,22 +12,23 @@ namespace holon::boxing {
 class PendingArray {
  public:
   bool done() const { return work_.done(); }
-  // This rank's part under the target, as box() returns it. Errors: those of box().
+  // This rank's part under the target, as redistribute() returns it. Errors: those of redistribute().
   Array wait() {
     work_.wait();
     return *out_;
   }
 
  private:
-  friend PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
-                                const Array& in);
+  friend PendingArray redistribute_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
+                                         const Array& in);
   comm::Work work_;
   std::shared_ptr<Array> out_ = std::make_shared<Array>();
 };
 
-// box() in the background (comm/background.h has what that means); at once where no rank reads from another, and on
-// devices, whose communication is asynchronous by itself.
-// Collective. Pre: nobody writes to `in` until it is done.
-PendingArray box_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in);
+// redistribute() in the background (comm/background.h has what that means); at once where no rank reads from another,
+// and on devices, whose communication is asynchronous by itself. Collective. Pre: nobody writes to `in` until it is
+// done.
+PendingArray redistribute_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
+                                const Array& in);
 
 }  // namespace holon::boxing

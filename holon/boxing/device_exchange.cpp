@@ -4,8 +4,8 @@
 #include <unordered_map>
 
 #include "holon/base/context.h"
-#include "holon/kernels/boxes.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::boxing {
 
@@ -36,7 +36,7 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
     return;
   }
   if (kind == StepKind::kAllGather && mine.size() == all) {
-    std::vector<Box> places(all);
+    std::vector<Region> places(all);
     std::vector<bool> seen(all);
     bool even = true;
     for (const PlacedPull& p : mine) {
@@ -73,35 +73,35 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
 
   for (int m = 0; m < members; ++m) {
     if (m == me) continue;
-    std::vector<Box> boxes;
+    std::vector<Region> regions;
     int64_t count = 0;
     for (const PlacedPull& p : pulls_of(m)) {
       if (std::find(p.pull.owners.begin(), p.pull.owners.end(), me) == p.pull.owners.end() || p.pull.shape.numel() == 0)
         continue;
-      boxes.push_back({p.pull.src_start, p.pull.src_strides, p.pull.shape, send_elements_ + count});
+      regions.push_back({p.pull.src_start, p.pull.src_strides, p.pull.shape, send_elements_ + count});
       count += p.pull.shape.numel();
     }
     if (count == 0) continue;
-    const bool direct = boxes.size() == 1 && is_row_major(boxes[0].shape, boxes[0].strides);
-    sends_.push_back({m, send_elements_, count, direct, boxes[0].start});
+    const bool direct = regions.size() == 1 && is_row_major(regions[0].shape, regions[0].strides);
+    sends_.push_back({m, send_elements_, count, direct, regions[0].start});
     if (direct) continue;
     send_elements_ += count;
-    packed_.insert(packed_.end(), boxes.begin(), boxes.end());
+    packed_.insert(packed_.end(), regions.begin(), regions.end());
   }
 
   std::vector<int64_t> counts(all, 0), starts(all, 0);
-  std::vector<const PlacedPull*> only(all, nullptr);  // the pull of a member's one box, if nothing is added to it
-  std::vector<int> boxes(all, 0);
+  std::vector<const PlacedPull*> only(all, nullptr);  // the pull of a member's one region, if nothing is added to it
+  std::vector<int> regions(all, 0);
   for (const PlacedPull& p : mine)
     for (int owner : p.pull.owners) {
       counts[static_cast<size_t>(owner)] += p.pull.shape.numel();
-      ++boxes[static_cast<size_t>(owner)];
+      ++regions[static_cast<size_t>(owner)];
       only[static_cast<size_t>(owner)] = p.pull.owners.size() == 1 ? &p : nullptr;
     }
   for (int m = 0; m < members; ++m) {
     const auto k = static_cast<size_t>(m);
     if (m == me || counts[k] == 0) continue;
-    const bool direct = boxes[k] == 1 && only[k] && is_row_major(only[k]->pull.shape, only[k]->dst_strides);
+    const bool direct = regions[k] == 1 && only[k] && is_row_major(only[k]->pull.shape, only[k]->dst_strides);
     receives_.push_back({m, receive_elements_, counts[k], direct, direct ? only[k]->pull.dst_start : 0});
     starts[k] = receive_elements_;
     if (!direct) receive_elements_ += counts[k], only[k] = nullptr;
@@ -146,7 +146,7 @@ void DeviceExchange::run(comm::DeviceCommunicator& group, const comm::CallInfo& 
 Array DeviceExchange::pack(const Array& in) const {
   if (send_elements_ == 0) return {};
   const Array packed = Array::empty({send_elements_}, in.dtype, in.device);
-  for (const Box& b : packed_) {
+  for (const Region& b : packed_) {
     Array to = window(packed, b.shape, contiguous_strides(b.shape), b.at);
     kernels::copy(window(in, b.shape, b.strides, b.start), to);
   }
@@ -191,7 +191,7 @@ void DeviceExchange::run_gather(comm::DeviceCommunicator& group, const comm::Cal
   group.all_gather(info, in.bytes(), gathered.bytes(), in.numel(), in.dtype);
   if (in_order_) return;
   group.join();
-  for (const Box& b : pieces_) {
+  for (const Region& b : pieces_) {
     Array to = window(out, b.shape, b.strides, b.start);
     kernels::copy(window(gathered, b.shape, contiguous_strides(b.shape), b.at), to);
   }
@@ -202,7 +202,7 @@ void DeviceExchange::run_scatter(comm::DeviceCommunicator& group, const comm::Ca
   Array pieces = in;
   if (!in_order_) {
     pieces = Array::empty({in.numel()}, in.dtype, in.device);
-    for (const Box& b : pieces_) {
+    for (const Region& b : pieces_) {
       Array to = window(pieces, b.shape, contiguous_strides(b.shape), b.at);
       kernels::copy(window(in, b.shape, b.strides, b.start), to);
     }

@@ -51,15 +51,15 @@ class DeviceExchange {
 
  private:
   enum class Way : uint8_t { kExchange, kAllReduce, kAllGather, kReduceScatter };
-  // A box of a part and its place among the packed elements of a message.
-  struct Box {
+  // A region of a part and its place among the packed elements of a message.
+  struct Region {
     int64_t start = 0;  // in elements of the part
     Dims strides, shape;
     int64_t at = 0;  // in elements of all messages of the rank
   };
   struct Addend {
     bool own = false;
-    int64_t at = 0;  // of the box: in the part, or among what was received
+    int64_t at = 0;  // of the region: in the part, or among what was received
   };
   struct Taken {
     Dims src_strides;  // in this rank's own part
@@ -75,11 +75,11 @@ class DeviceExchange {
 
   Way way_ = Way::kExchange;
   std::vector<Message> sends_, receives_;
-  std::vector<Box> packed_;  // what is copied into messages before they are sent
+  std::vector<Region> packed_;  // what is copied into messages before they are sent
   std::vector<Taken> taken_;
   int64_t send_elements_ = 0, receive_elements_ = 0;  // that are packed, and that are not received in place
-  std::vector<Box> pieces_;  // of reduce_scatter: what each member gets; of all_gather: where each one's part lies
-  bool in_order_ = false;    // the pieces are one after the other
+  std::vector<Region> pieces_;  // of reduce_scatter: what each member gets; of all_gather: where each one's part lies
+  bool in_order_ = false;       // the pieces are one after the other
 };
 
 // That of a step, kept by the rank.

@@ -19,7 +19,7 @@ constexpr size_t kRecent = 64;
 struct RankState {
   Policy policy = parse_policy(settings::text("HOLON_BOXING_POLICY"));
   ParameterPolicy parameters = parse_parameter_policy(settings::text("HOLON_PARAMETER_BOXING"));
-  std::set<std::string> told;  // of parameters that were boxed
+  std::set<std::string> told;  // of parameters that were redistributed
   BoxingCounters counters;
   std::vector<BoxingEvent> recent;  // a ring once it is full
   size_t oldest = 0;

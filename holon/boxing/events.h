@@ -16,8 +16,8 @@ enum class Policy : uint8_t { kSilent, kWarn, kRaise };
 // "silent", "warn", "raise". Errors: another text.
 Policy parse_policy(std::string_view text);
 
-// Which parameters ops box by themselves where that reads other ranks' memory: those that no signature of the op does
-// without, or whichever come cheaper to box than the other inputs.
+// Which parameters ops redistribute by themselves where that reads other ranks' memory: those that no signature of the
+// op does without, or whichever come cheaper to redistribute than the other inputs.
 enum class ParameterPolicy : uint8_t { kKeep, kGather };
 // "keep", "gather". Errors: another text.
 ParameterPolicy parse_parameter_policy(std::string_view text);
@@ -56,7 +56,7 @@ std::vector<BoxingEvent> recent_events();
 Policy boxing_policy();
 void set_boxing_policy(Policy policy);
 
-// Under kKeep, a parameter that is boxed nevertheless is told once for each line of the program.
+// Under kKeep, a parameter that is redistributed nevertheless is told once for each line of the program.
 ParameterPolicy parameter_policy();
 void set_parameter_policy(ParameterPolicy policy);
 

@@ -16,7 +16,7 @@ void describe(tracing::Span& span, const Step& step, int rank) {
   const int index = step.to->placement.index_of(rank);
   span.arg("from", step.from->str());
   span.arg("to", step.to->str());
-  span.arg("bytes", step.meets() && index >= 0 ? step.read_bytes[static_cast<size_t>(index)] : int64_t{0});
+  span.arg("bytes", step.communicates() && index >= 0 ? step.read_bytes[static_cast<size_t>(index)] : int64_t{0});
   span.arg("predicted_us", step.predicted_s * 1e6);
 }
 
@@ -26,7 +26,7 @@ Array run_step(const Plan& plan, const RankStep& step, const Array& part) {
   const Array* shown = &part;
   Array packed, out;
   // Whatever may fail by lack of memory comes before peers begin to wait.
-  if (step.meets()) {
+  if (step.communicates()) {
     group = &comm::communicator(step.members());
     if (part.defined() && !part.is_contiguous()) {
       packed = kernels::contiguous(part);
@@ -66,7 +66,7 @@ Array execute(const Plan& plan, const Array& in) {
   return plan.to()->placement.contains(rank) ? part : Array{};
 }
 
-Array box(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in) {
+Array redistribute(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in) {
   if (from == to) return in;
   return execute(plan(from, to, shape, dtype), in);
 }

@@ -16,6 +16,6 @@ namespace holon::boxing {
 Array execute(const Plan& plan, const Array& in);
 
 // Plans and executes.
-Array box(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in);
+Array redistribute(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in);
 
 }  // namespace holon::boxing

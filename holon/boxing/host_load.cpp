@@ -13,12 +13,12 @@ namespace {
 
 bool is_fixed(unsigned fixed, int axis) { return fixed >> axis & 1; }
 
-// The source's ranks that meet, taken together by what they hold.
+// The source's ranks of a group, grouped by what they hold.
 struct Piece {
   Slice slice;
   Dims apart;  // coordinates along fixed axes
   // By copy: the hosts of the addends, with how many each has. One host with one if nothing is summed.
-  std::vector<std::vector<std::pair<int, int64_t>>> givers;
+  std::vector<std::vector<std::pair<int, int64_t>>> senders;
 };
 
 std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims& shape, const HostMap& hosts) {
@@ -44,9 +44,9 @@ std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims&
     Dims at = from.placement.coordinate(i);
     for (int a = 0; a < at.size(); ++a)
       if (is_fixed(fixed, a)) piece.apart.push_back(at[a]);
-    for (auto& [copy, on] : copies) piece.givers.emplace_back(on.begin(), on.end());
-    std::sort(piece.givers.begin(), piece.givers.end());
-    piece.givers.erase(std::unique(piece.givers.begin(), piece.givers.end()), piece.givers.end());
+    for (auto& [copy, on] : copies) piece.senders.emplace_back(on.begin(), on.end());
+    std::sort(piece.senders.begin(), piece.senders.end());
+    piece.senders.erase(std::unique(piece.senders.begin(), piece.senders.end()), piece.senders.end());
     pieces.push_back(std::move(piece));
   }
   return pieces;
@@ -82,7 +82,7 @@ HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsign
       ++s.members;
       s.pieces += balanced_split(g.elements, n, m).size;
     }
-    load.meet |= shares.size() > 1;
+    load.crosses |= shares.size() > 1;
     for (auto [host, s] : shares) {
       in[host] += s.pieces * static_cast<int64_t>(shares.size() - 1) + g.elements - s.pieces;
       if (s.members > 1) summed[host] += (g.elements - s.pieces) * s.members;
@@ -126,8 +126,8 @@ HostLoad load_of_first_host(const GlobalSpec& from, const GlobalSpec& to, unsign
     for (auto& [place, part] : wanted) {
       load.in_elements += part.slice.shape.numel();
       for (auto& [at, source] : had)
-        if (Slice box; source.apart == part.apart && intersect(source.slice, part.slice, &box))
-          load.in_elements -= box.shape.numel();
+        if (Slice region; source.apart == part.apart && intersect(source.slice, part.slice, &region))
+          load.in_elements -= region.shape.numel();
     }
   } else {
     const Dims& h = from.placement.hierarchy();
@@ -160,19 +160,20 @@ HostLoad load_of_first_host(const GlobalSpec& from, const GlobalSpec& to, unsign
       const Slice source = slice_of(shape, from.placement, from.nd_sbp, i);
       int64_t elements = 0;
       for (auto& [place, part] : wanted)
-        if (Slice box; part.apart == apart && intersect(source, part.slice, &box)) elements += box.shape.numel();
+        if (Slice region; part.apart == apart && intersect(source, part.slice, &region))
+          elements += region.shape.numel();
       if (elements == 0) continue;
-      std::map<int, int64_t> givers;
-      for (int64_t step : line) ++givers[hosts.host(from.placement.ranks()[static_cast<size_t>(i + step)])];
-      for (auto [giver, n] : givers) {
-        if (giver == host) continue;
+      std::map<int, int64_t> senders;
+      for (int64_t step : line) ++senders[hosts.host(from.placement.ranks()[static_cast<size_t>(i + step)])];
+      for (auto [sender, n] : senders) {
+        if (sender == host) continue;
         load.in_elements += elements;
         if (n > 1) load.summed_elements += elements * n;
       }
     }
   }
   load.out_elements = load.in_elements;
-  load.meet = load.in_elements > 0;
+  load.crosses = load.in_elements > 0;
   return load;
 }
 
@@ -180,7 +181,7 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
                    const HostMap& hosts) {
   if (two_phase) return load_of_two_phases(from, to, fixed, shape, hosts);
   const auto pieces = pieces_of(from, fixed, shape, hosts);
-  // What each host's ranks need, each part once where they meet.
+  // What each host's ranks need, each part once within a group.
   std::map<int, std::map<std::vector<int64_t>, int>> wanted;
   for (int i = 0; i < to.placement.size(); ++i) {
     Dims at = to.placement.coordinate(i);
@@ -198,26 +199,26 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
   std::map<int, int64_t> in, out, summed;
   for (auto& [host, parts] : wanted)
     for (auto& [place, index] : parts) {
-      Slice dst = slice_of(shape, to.placement, to.nd_sbp, index), box;
+      Slice dst = slice_of(shape, to.placement, to.nd_sbp, index), region;
       Dims at = to.placement.coordinate(index), apart;
       for (int a = 0; a < at.size(); ++a)
         if (is_fixed(fixed, a)) apart.push_back(at[a]);
       for (auto& piece : pieces) {
-        if (!(piece.apart == apart) || !intersect(piece.slice, dst, &box)) continue;
+        if (!(piece.apart == apart) || !intersect(piece.slice, dst, &region)) continue;
         // The copy that takes the fewest hosts beside this one.
         const std::vector<std::pair<int, int64_t>>* best = nullptr;
         int64_t fewest = 0;
-        for (auto& givers : piece.givers) {
+        for (auto& senders : piece.senders) {
           int64_t others = 0;
-          for (auto [giver, n] : givers) others += giver != host;
-          if (!best || others < fewest) best = &givers, fewest = others;
+          for (auto [sender, n] : senders) others += sender != host;
+          if (!best || others < fewest) best = &senders, fewest = others;
         }
-        const int64_t elements = box.shape.numel();
-        for (auto [giver, n] : *best) {
-          if (giver == host) continue;
+        const int64_t elements = region.shape.numel();
+        for (auto [sender, n] : *best) {
+          if (sender == host) continue;
           in[host] += elements;
-          out[giver] += elements;
-          if (n > 1) summed[giver] += elements * n;
+          out[sender] += elements;
+          if (n > 1) summed[sender] += elements * n;
         }
       }
     }
@@ -225,7 +226,7 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
   for (auto [host, elements] : in) load.in_elements = std::max(load.in_elements, elements);
   for (auto [host, elements] : out) load.out_elements = std::max(load.out_elements, elements);
   for (auto [host, elements] : summed) load.summed_elements = std::max(load.summed_elements, elements);
-  load.meet = load.in_elements > 0;
+  load.crosses = load.in_elements > 0;
   return load;
 }
 

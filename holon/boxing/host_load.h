@@ -1,4 +1,4 @@
-// What of a move crosses from host to host: among ranks that meet, each host takes each element that it lacks once,
+// What of a move crosses from host to host: in a group, each host receives each element that it lacks once,
 // however many of them need it, and sums the addends that it has before it gives them away. Pure.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace holon::boxing {
 
 struct HostLoad {
-  bool meet = false;            // anything crosses
+  bool crosses = false;         // anything crosses
   int64_t in_elements = 0;      // into the host that takes the most
   int64_t out_elements = 0;     // out of the host that gives the most
   int64_t summed_elements = 0;  // addends that the busiest host sums before they leave

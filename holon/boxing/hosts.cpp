@@ -56,8 +56,8 @@ std::shared_ptr<const comm::HostSchedule> schedule_of(const Plan& plan, size_t s
 
 }  // namespace
 
-void meet_across_hosts(const Plan& plan, size_t number, const Transfer& t, comm::HostsCommunicator& group,
-                       const std::byte* in, size_t in_bytes, std::byte* out) {
+void run_across_hosts(const Plan& plan, size_t number, const Transfer& t, comm::HostsCommunicator& group,
+                      const std::byte* in, size_t in_bytes, std::byte* out) {
   const Step& step = plan.steps()[number];
   comm::CallInfo info{step.label.c_str(), plan.dtype(), plan.shape(), step.fingerprint};
   const Dims strides = step.two_phase ? Dims{1} : contiguous_strides(t.shape);

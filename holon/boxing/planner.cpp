@@ -82,7 +82,7 @@ std::vector<Link> Plan::links(size_t number) const {
     link.bytes += elements * item;
   };
   for (int rank : step.to->placement.ranks()) {
-    if (!step.meets()) break;
+    if (!step.communicates()) break;
     const Transfer& t = transfer(number, rank);
     auto member = [&](int owner) { return t.members[static_cast<size_t>(owner)]; };
     if (!step.two_phase) {

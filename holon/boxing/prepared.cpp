@@ -23,9 +23,9 @@ bool Prepared::has_in() const { return data_->chain.has_in(); }
 bool Prepared::has_out() const { return data_->chain.has_out(); }
 const Dims& Prepared::in_shape() const { return data_->chain.in_shape(); }
 const Dims& Prepared::out_shape() const { return data_->chain.out_shape(); }
-bool Prepared::meets() const { return data_->chain.meets(); }
-std::vector<std::span<const int>> Prepared::meetings() const { return data_->chain.meetings(); }
-bool Prepared::meets_on_devices() const { return data_->chain.meets_on_devices(); }
+bool Prepared::communicates() const { return data_->chain.communicates(); }
+std::vector<std::span<const int>> Prepared::collectives() const { return data_->chain.collectives(); }
+bool Prepared::communicates_on_devices() const { return data_->chain.communicates_on_devices(); }
 int64_t Prepared::read_bytes() const { return data_->chain.read_bytes(); }
 bool Prepared::is_view() const { return data_->chain.is_view(); }
 Array Prepared::view_of(const Array& in) const { return data_->chain.view_of(in); }

@@ -29,7 +29,7 @@ enum class Input : uint8_t {
   kAnyStrides,  // may differ from run to run; a packed copy has its place in the scratch memory
 };
 
-// Belongs to the rank that prepared it. Preparing plans (planner.h) and meets nobody. The communicators are
+// Belongs to the rank that prepared it. Preparing plans (planner.h) and communicates with nobody. The communicators are
 // looked up by the first run(), in the context that it runs in: that of the rank's own thread or of its background
 // thread (comm/background.h), and again where the context has changed.
 class Prepared {
@@ -46,11 +46,13 @@ class Prepared {
   const Dims& in_shape() const;
   const Dims& out_shape() const;
   // Some rank reads from another, so run() is collective. Alike on all ranks.
-  bool meets() const;
-  // Whom this rank meets in run(): the members of each meeting, in order. They stay as long as this does.
-  std::vector<std::span<const int>> meetings() const;
-  // These meetings are between devices alone, as far as the layouts say: devices may still have no way to each other.
-  bool meets_on_devices() const;
+  bool communicates() const;
+  // With whom this rank communicates in run(): the members of each collective, in order. They stay as long as this
+  // does.
+  std::vector<std::span<const int>> collectives() const;
+  // These collectives are between devices alone, as far as the layouts say: devices may still have no way to each
+  // other.
+  bool communicates_on_devices() const;
   // What this rank reads from peers in one run.
   int64_t read_bytes() const;
 
@@ -64,9 +66,9 @@ class Prepared {
   // Alignment: 64.
   std::span<const size_t> scratch_bytes() const;
 
-  // Collective where meets(). in: this rank's part, undefined if it has none; out: row-major, likewise. Writes all of
-  // out. None of in, out and scratch may overlap. All of it may be used again as soon as run() returns: peers have
-  // finished reading. Errors: those of execute(); arrays that are not as prepared (RuntimeError).
+  // Collective where communicates(). in: this rank's part, undefined if it has none; out: row-major, likewise. Writes
+  // all of out. None of in, out and scratch may overlap. All of it may be used again as soon as run() returns: peers
+  // have finished reading. Errors: those of execute(); arrays that are not as prepared (RuntimeError).
   void run(const Array& in, const Array& out, std::span<const Array> scratch) const;
 
   // Looks the communicators up now, so that the first run() allocates nothing either. In the context that will run it.
@@ -79,7 +81,8 @@ class Prepared {
   std::shared_ptr<Data> data_;
 };
 
-// Many tensors of one dtype that change from one spec to another in one meeting: gradients to be summed (P -> B, or P
+// Many tensors of one dtype that change from one spec to another in one collective: gradients to be summed (P -> B, or
+// P
 // -> S(0)), parameters to be gathered (S(0) -> B), whatever one step does (regions.h: one_move).
 //
 // Each rank's parts of the tensors are in one buffer, row-major, at in_at() elements, and the results in another, at
@@ -94,9 +97,9 @@ class PreparedBatch {
   size_t size() const;  // tensors
   bool has_in() const;
   bool has_out() const;
-  bool meets() const;
-  std::vector<std::span<const int>> meetings() const;  // as Prepared has them
-  bool meets_on_devices() const;
+  bool communicates() const;
+  std::vector<std::span<const int>> collectives() const;  // as Prepared has them
+  bool communicates_on_devices() const;
   // P -> B (beside axes that stay): in_at() and out_at() are the same and run(buffer, buffer) sums in place.
   bool in_place() const;
   const Dims& in_shape(size_t i) const;  // of this rank's part of tensor i
@@ -107,8 +110,8 @@ class PreparedBatch {
   int64_t out_elements() const;
   int64_t read_bytes() const;
 
-  // Collective where meets(), and between the same ranks as the step. in and out: contiguous, of in_elements() and
-  // out_elements() elements; undefined where this rank has no part. They may be one where in_place(), and may not
+  // Collective where communicates(), and between the same ranks as the step. in and out: contiguous, of in_elements()
+  // and out_elements() elements; undefined where this rank has no part. They may be one where in_place(), and may not
   // overlap else. No scratch memory. Usable again when run() returns.
   void run(const Array& in, const Array& out) const;
   void bind() const;

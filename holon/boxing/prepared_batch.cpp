@@ -26,15 +26,15 @@ bool is_sum(const GlobalSpec& from, const GlobalSpec& to) {
   return true;
 }
 
-// The ranks that meet in a sum, in the order of summation.
+// The ranks of a sum, in the order of summation.
 std::vector<int> addend_ranks(const GlobalSpec& from, unsigned fixed, int rank) {
   std::vector<int> ranks;
   const Dims here = from.placement.coordinate(from.placement.index_of(rank));
   for (int i = 0; i < from.placement.size(); ++i) {
     const Dims there = from.placement.coordinate(i);
-    bool meets = true;
-    for (int a = 0; a < here.size(); ++a) meets &= !(fixed >> a & 1) || here[a] == there[a];
-    if (meets) ranks.push_back(from.placement.ranks()[static_cast<size_t>(i)]);
+    bool takes_part = true;
+    for (int a = 0; a < here.size(); ++a) takes_part &= !(fixed >> a & 1) || here[a] == there[a];
+    if (takes_part) ranks.push_back(from.placement.ranks()[static_cast<size_t>(i)]);
   }
   return ranks;
 }
@@ -53,7 +53,7 @@ struct PreparedBatch::Data {
   std::vector<Dims> shapes;
   DType dtype;
   int rank;
-  bool has_in = false, has_out = false, meets = false, in_place = false;
+  bool has_in = false, has_out = false, communicates = false, in_place = false;
   Layout in, out;
   int64_t read_bytes = 0;
   std::vector<int> members;  // in_place: in the order of summation
@@ -231,7 +231,7 @@ PreparedBatch PreparedBatch::prepare(const GlobalSpec* from, const GlobalSpec* t
   d.in = d.layout_of(*from, d.rank);
   d.out = d.layout_of(*to, d.rank);
   d.in_place = is_sum(*from, *to);
-  d.meets = members(*from, *to, fixed_axes(*from, *to), from->placement.ranks()[0]).size() > 1;
+  d.communicates = members(*from, *to, fixed_axes(*from, *to), from->placement.ranks()[0]).size() > 1;
   d.describe();
   if (!d.has_in && !d.has_out) return PreparedBatch(data);
   if (d.in_place) {
@@ -254,12 +254,12 @@ PreparedBatch PreparedBatch::prepare(const GlobalSpec* from, const GlobalSpec* t
 size_t PreparedBatch::size() const { return data_->shapes.size(); }
 bool PreparedBatch::has_in() const { return data_->has_in; }
 bool PreparedBatch::has_out() const { return data_->has_out; }
-bool PreparedBatch::meets() const { return data_->meets; }
-std::vector<std::span<const int>> PreparedBatch::meetings() const {
-  if (!data_->meets || data_->members.empty()) return {};
+bool PreparedBatch::communicates() const { return data_->communicates; }
+std::vector<std::span<const int>> PreparedBatch::collectives() const {
+  if (!data_->communicates || data_->members.empty()) return {};
   return {data_->members};
 }
-bool PreparedBatch::meets_on_devices() const { return on_alike_devices(*data_->from, *data_->to); }
+bool PreparedBatch::communicates_on_devices() const { return on_alike_devices(*data_->from, *data_->to); }
 bool PreparedBatch::in_place() const { return data_->in_place; }
 const Dims& PreparedBatch::in_shape(size_t i) const { return data_->in.shapes[i]; }
 const Dims& PreparedBatch::out_shape(size_t i) const { return data_->out.shapes[i]; }

@@ -57,7 +57,7 @@ StepKind kind_of_move(const GlobalSpec& from, const GlobalSpec& to, unsigned fix
 }
 
 // True if `to` follows from `from` by filling with zeros: on one placement, axes turn from S or B to P, and each rank's
-// part is a box of its new one (so no inner axis goes on cutting what an outer one did).
+// part is a region of its new one (so no inner axis goes on cutting what an outer one did).
 bool is_zero_fill(const GlobalSpec& from, const GlobalSpec& to) {
   if (from.placement != to.placement) return false;
   unsigned joined = 0;
@@ -270,7 +270,7 @@ struct Pricer::Impl {
         if (!(fixed >> a & 1)) work.members *= static_cast<int>(source.hierarchy()[a]);
     }
     const auto inline_bytes = static_cast<int64_t>(comm::Communicator::kInlineBytes);
-    work.meetings = from.numel * item <= inline_bytes ? 1 : 2;
+    work.syncs = from.numel * item <= inline_bytes ? 1 : 2;
     work.addends = static_cast<int>(summed);
     const double largest = static_cast<double>(to.numel);
     if (summed > 1)
@@ -290,13 +290,13 @@ struct Pricer::Impl {
     // Two works one after the other: what the second touches is not what the first has.
     const int64_t piece = balanced_split(to.numel, summed, 0).size;
     Work sum = work, gather = work;
-    sum.meetings = 1;
+    sum.syncs = 1;
     sum.reduce = {static_cast<double>(piece * summed) * bytes, all_elements * scale};
     sum.pulls = static_cast<double>(summed - 1);
     sum.rows = {};
     gather.step = false;
     gather.fresh = true;
-    gather.meetings = to.numel * item > inline_bytes ? 2 : 1;
+    gather.syncs = to.numel * item > inline_bytes ? 2 : 1;
     gather.reduce = {};
     gather.copy = {static_cast<double>(to.numel - piece) * bytes,
                    all_elements * scale * (1 - 1.0 / static_cast<double>(summed))};
@@ -317,20 +317,20 @@ struct Pricer::Impl {
   // The seconds, after what crosses between hosts has been put in.
   double finish(Work& work, const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, bool two_phase,
                 Edge& e) const {
-    work.net_meetings = 0;
+    work.net_syncs = 0;
     if (!one_host) {
       const bool quick = !every_rank && !two_phase && from.placement.size() + to.placement.size() > kEveryHost;
       HostLoad load = quick ? load_of_first_host(from, to, fixed, shape, machine.hosts)
                             : host_load(from, to, fixed, shape, two_phase, machine.hosts);
       e.host_bytes = load.in_elements * item;
       work.net_bytes = static_cast<double>(std::max(load.in_elements, load.out_elements) * item);
-      if (load.meet) work.net_meetings = two_phase ? 3 : work.meetings;
+      if (load.crosses) work.net_syncs = two_phase ? 3 : work.syncs;
       if (load.summed_elements > 0) {
-        // By all ranks of the host, who then meet once more.
+        // By all ranks of the host, who then synchronize once more.
         const auto summed = static_cast<double>(load.summed_elements * item);
         work.reduce.most += summed * hosts_of[0] / work.members;
         work.reduce.all += summed;
-        ++work.meetings;
+        ++work.syncs;
       }
     }
     return seconds(work, machine.costs);

@@ -6,8 +6,8 @@
 #include "holon/base/small_vec.h"
 #include "holon/boxing/hosts.h"
 #include "holon/kernels/add_n.h"
-#include "holon/kernels/boxes.h"
 #include "holon/kernels/cpu/stream.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::boxing {
 
@@ -29,14 +29,14 @@ RankStep::RankStep(const Plan& plan, size_t number, int rank)
   const int index = to.placement.index_of(rank), own = from.placement.index_of(rank);
   const bool one_device = from.placement.device_type() == to.placement.device_type();
   on_device_ = holon::boxing::on_device(from) || holon::boxing::on_device(to);
-  if (step_->meets() && (index >= 0 || own >= 0)) {
+  if (step_->communicates() && (index >= 0 || own >= 0)) {
     transfer_ = &plan.transfer(number, rank);
     if (index >= 0) read_bytes_ = step_->read_bytes[static_cast<size_t>(index)];
   }
   if (index < 0) return;
 
   makes_ = Makes::kPart;
-  if (meets() && !(transfer_->whole_own && one_device)) {
+  if (communicates() && !(transfer_->whole_own && one_device)) {
     shape_ = transfer_->shape;
     return;
   }
@@ -48,7 +48,7 @@ RankStep::RankStep(const Plan& plan, size_t number, int rank)
   at_.resize(dst.shape.size());
   if (!zeros_) {
     for (int i = 0; i < at_.size(); ++i) at_[i] = dst.offset[i] - src.offset[i];
-    box_ = dst.shape;
+    copied_shape_ = dst.shape;
     copies_ = true;
     // Tensors on different devices share no memory, simulated ones neither.
     if (one_device) makes_ = Makes::kView;
@@ -61,7 +61,7 @@ RankStep::RankStep(const Plan& plan, size_t number, int rank)
     if (from.nd_sbp[a].is_broadcast() && to.nd_sbp[a].is_partial()) copies_ &= place[a] == 0;
   if (copies_ && src.shape == dst.shape) makes_ = Makes::kView;
   for (int i = 0; i < at_.size(); ++i) at_[i] = makes_ == Makes::kView ? 0 : src.offset[i] - dst.offset[i];
-  box_ = src.shape;
+  copied_shape_ = src.shape;
 }
 
 int64_t RankStep::view_at(const Dims& strides) const {
@@ -72,19 +72,21 @@ int64_t RankStep::view_at(const Dims& strides) const {
 
 void RankStep::run(comm::Communicator* group, const std::byte* in, const Dims& in_strides, size_t in_bytes,
                    std::byte* out) const {
-  if (meets()) {
+  if (communicates()) {
     comm::note_bytes(static_cast<uint64_t>(read_bytes_));
-    return meet(*group, in, in_bytes, out);
+    return communicate(*group, in, in_bytes, out);
   }
   if (makes_ != Makes::kPart) return;
   const auto item = static_cast<int64_t>(size_bytes(plan_->dtype()));
   const Dims out_strides = contiguous_strides(shape_);
   if (!zeros_) {
-    if (copies_) kernels::copy_box(out, out_strides, in + view_at(in_strides) * item, in_strides, box_, item);
+    if (copies_)
+      kernels::copy_region(out, out_strides, in + view_at(in_strides) * item, in_strides, copied_shape_, item);
     return;
   }
   if (int64_t bytes = shape_.numel() * item) std::memset(out, 0, static_cast<size_t>(bytes));
-  if (copies_) kernels::copy_box(out + view_at(out_strides) * item, out_strides, in, in_strides, box_, item);
+  if (copies_)
+    kernels::copy_region(out + view_at(out_strides) * item, out_strides, in, in_strides, copied_shape_, item);
 }
 
 // Every rank sums one piece and then takes the others' sums.
@@ -93,7 +95,7 @@ void RankStep::reduce_in_two_phases(comm::Communicator& group, const std::byte* 
   const DType dtype = plan_->dtype();
   auto item = static_cast<int64_t>(size_bytes(dtype));
   const int64_t n = shape_.numel();
-  // Without elements there are no pulls, but the group still meets: its other steps are those of larger groups.
+  // Without elements there are no pulls, but the group still communicates: its other steps are those of larger groups.
   std::span<const int> owners;
   if (n) owners = transfer_->pulls[0].owners;
   auto parts = static_cast<int64_t>(owners.size());
@@ -118,9 +120,9 @@ void RankStep::reduce_in_two_phases(comm::Communicator& group, const std::byte* 
   group.close();
 }
 
-void RankStep::meet(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const {
+void RankStep::communicate(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const {
   if (auto* across = group.across_hosts())
-    return meet_across_hosts(*plan_, number_, *transfer_, *across, in, in_bytes, out);
+    return run_across_hosts(*plan_, number_, *transfer_, *across, in, in_bytes, out);
   if (step_->two_phase) return reduce_in_two_phases(group, in, in_bytes, out);
   Peers peers = group.open(call_info(*plan_, *step_), in, in_bytes);
   if (makes_ == Makes::kPart)

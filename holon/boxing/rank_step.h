@@ -22,14 +22,14 @@ class RankStep {
 
   const Step& step() const { return *step_; }
   Makes makes() const { return makes_; }
-  bool meets() const { return transfer_ != nullptr; }  // this rank takes part in the meeting
+  bool communicates() const { return transfer_ != nullptr; }  // this rank takes part in the collective
   std::span<const int> members() const { return transfer_->members; }
   const Dims& shape() const { return shape_; }  // of the new part; {} without one
   // Where the window begins in a part with these strides, in elements. Pre: makes() is kView.
   int64_t view_at(const Dims& strides) const;
 
-  // Does the step. in: the part before, row-major where meets(); null where there is none. out receives the new part,
-  // row-major; null where none is made. Collective among members() where meets(), in their communicator.
+  // Does the step. in: the part before, row-major where communicates(); null where there is none. out receives the new
+  // part, row-major; null where none is made. Collective among members() where communicates(), in their communicator.
   void run(comm::Communicator* group, const std::byte* in, const Dims& in_strides, size_t in_bytes,
            std::byte* out) const;
 
@@ -41,9 +41,9 @@ class RankStep {
   bool on_device() const { return on_device_; }
 
  private:
-  Array meet_on_device(const Array& part, Array out) const;
-  Array meet_through_host(const Array& part, Array out) const;
-  void meet(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const;
+  Array communicate_on_device(const Array& part, Array out) const;
+  Array communicate_through_host(const Array& part, Array out) const;
+  void communicate(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const;
   void reduce_in_two_phases(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const;
 
   const Plan* plan_;
@@ -55,7 +55,7 @@ class RankStep {
   bool zeros_ = false;  // fills with zeros, and copies the part before into them where copies_
   bool copies_ = false;
   int64_t read_bytes_ = 0;
-  Dims shape_, box_;  // box_: what is copied
+  Dims shape_, copied_shape_;  // copied_shape_: what is copied
   Dims at_;  // where the window begins in the part before or, with zeros, where that part begins in the new one
 };
 

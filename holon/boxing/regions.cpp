@@ -72,8 +72,8 @@ int64_t linear(const Dims& offset, const Dims& strides) {
 // What has been asked of whom so far.
 struct Asked {
   std::vector<int64_t> give;  // elements, by rank
-  // By host, source part and box: the replica of it that a rank of that host takes from another host. The next one that
-  // wants the box takes the same, so that it crosses once.
+  // By host, source part and region: the replica of it that a rank of that host takes from another host. The next one
+  // that wants the region takes the same, so that it crosses once.
   std::map<std::tuple<int, int64_t, std::vector<int64_t>>, int64_t> crossing;
 };
 
@@ -102,8 +102,8 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
   auto ranks = from.placement.ranks();
   for_each_point(grid.keys, grid.strides, [&](int64_t key) {
     Slice src = slice_of(shape, from.placement, from.nd_sbp, static_cast<int>(base + key));
-    Slice box;
-    if (!intersect(src, dst, &box)) return;
+    Slice region;
+    if (!intersect(src, dst, &region)) return;
 
     const int me = to.placement.ranks()[static_cast<size_t>(index)];
     // How many other hosts a replica's addends are on, and how much has been requested of its ranks.
@@ -127,25 +127,25 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
       });
     }
     if (!hosts.host_of_rank.empty() && price(replica).first > 0) {
-      std::vector<int64_t> of(box.offset.begin(), box.offset.end());
-      of.insert(of.end(), box.shape.begin(), box.shape.end());
+      std::vector<int64_t> of(region.offset.begin(), region.offset.end());
+      of.insert(of.end(), region.shape.begin(), region.shape.end());
       replica = asked.crossing.try_emplace({hosts.host(me), base + key, std::move(of)}, replica).first->second;
     }
     Pull pull{};
-    pull.shape = box.shape;
+    pull.shape = region.shape;
     pull.src_strides = contiguous_strides(src.shape);
-    for (int i = 0; i < box.offset.size(); ++i) {
-      int64_t at = box.offset[i];
-      box.offset[i] = at - src.offset[i];
+    for (int i = 0; i < region.offset.size(); ++i) {
+      int64_t at = region.offset[i];
+      region.offset[i] = at - src.offset[i];
       src.offset[i] = at - dst.offset[i];
     }
-    pull.src_start = linear(box.offset, pull.src_strides);
+    pull.src_start = linear(region.offset, pull.src_strides);
     pull.dst_start = linear(src.offset, dst_strides);
     for_each_point(grid.addends, grid.strides, [&](int64_t a) {
       int64_t i = base + key + replica + a;
       int owner = ranks[static_cast<size_t>(i)];
       pull.owners.push_back(owner);
-      if (i != own) give[static_cast<size_t>(owner)] += box.shape.numel();
+      if (i != own) give[static_cast<size_t>(owner)] += region.shape.numel();
     });
     pulls.push_back(std::move(pull));
   });
@@ -213,9 +213,9 @@ std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned 
     Dims here = from.placement.coordinate(from.placement.index_of(rank));
     for (int i = 0; i < from.placement.size(); ++i) {
       Dims there = from.placement.coordinate(i);
-      bool meets = true;
-      for (int a = 0; a < here.size(); ++a) meets &= !is_fixed(fixed, a) || here[a] == there[a];
-      if (meets) all.push_back(ranks[static_cast<size_t>(i)]);
+      bool takes_part = true;
+      for (int a = 0; a < here.size(); ++a) takes_part &= !is_fixed(fixed, a) || here[a] == there[a];
+      if (takes_part) all.push_back(ranks[static_cast<size_t>(i)]);
     }
   } else {
     all.assign(ranks.begin(), ranks.end());

@@ -4,7 +4,7 @@
 // A move is correct for every pair whose target has no P but where the source has it along the same axis of the same
 // hierarchy: every rank of the target gets each element of its slice once from an owner, or the sum of it over the
 // addends of the source. Hierarchy axes along which a rank and its sources stand alike are *fixed*: ranks that differ
-// there do not meet.
+// there do not communicate.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ bool one_move(const GlobalSpec& from, const GlobalSpec& to);
 // How many addends each element of the target is the sum of; 1 if nothing is summed.
 int64_t addends(const GlobalSpec& from, unsigned fixed);
 
-// The ranks that meet the given one in the move, sorted. Without fixed axes: all ranks of both placements.
+// The ranks that communicate with the given one in the step, sorted. Without fixed axes: all ranks of both placements.
 std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, int rank);
 
 using comm::Pull;
@@ -36,7 +36,7 @@ struct Transfer {
   int me = -1;               // my position there
   Dims shape;                // of my part of the target
   std::vector<Pull> pulls;   // they cover my part, and no element twice; empty outside the target's placement
-  bool whole_own = false;    // my part of the target is a box in my part of the source: pulls.size() == 1
+  bool whole_own = false;    // my part of the target is a region in my part of the source: pulls.size() == 1
 };
 
 // Pre: one_move(from, to); rank is in one of the placements. A rank prefers its own data; among the owners of equal

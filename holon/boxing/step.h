@@ -11,7 +11,7 @@ namespace holon::boxing {
 
 enum class StepKind : uint8_t {
   kSlice,           // each rank has what it needs: a view
-  kZeroFill,        // to partial_sum: the part, or zeros, or the part among zeros; no rank meets another
+  kZeroFill,        // to partial_sum: the part, or zeros, or the part among zeros; no rank communicates
   kAllGather,       // S -> B along one axis
   kAllToAll,        // S -> S along one axis
   kReduceScatter,   // P -> S along one axis
@@ -32,7 +32,7 @@ struct Step {
   uint64_t fingerprint = 0;         // alike on all ranks that do the same step
   std::string label;                // "all_gather S(0) -> B"
   int64_t host_bytes = 0;           // what must come into the host that takes the most from other hosts
-  bool meets() const { return kind != StepKind::kSlice && kind != StepKind::kZeroFill; }
+  bool communicates() const { return kind != StepKind::kSlice && kind != StepKind::kZeroFill; }
 };
 
 }  // namespace holon::boxing

@@ -4,8 +4,8 @@
 
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
-#include "holon/kernels/boxes.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::boxing {
 
@@ -58,15 +58,15 @@ StepChain::StepChain(const Plan& plan, size_t first, size_t last, int rank, Inpu
   out_strides_ = contiguous_strides(out_shape_);
   is_view_ = has_in_ && has_out_;
   for (size_t i = first; i < last; ++i) {
-    meets_ |= steps[i].meets();
+    communicates_ |= steps[i].communicates();
     if (!steps[i].to->placement.contains(rank) && !steps[i].from->placement.contains(rank)) continue;
     ops_.push_back({RankStep(plan, i, rank)});
     const RankStep& op = ops_.back().step;
     is_view_ &= op.makes() == RankStep::Makes::kView;
-    if (int index = steps[i].to->placement.index_of(rank); steps[i].meets() && index >= 0)
+    if (int index = steps[i].to->placement.index_of(rank); steps[i].communicates() && index >= 0)
       read_bytes_ += steps[i].read_bytes[static_cast<size_t>(index)];
   }
-  is_view_ &= !meets_;
+  is_view_ &= !communicates_;
   on_device_ = holon::boxing::on_device(from) || holon::boxing::on_device(to);
   if (has_in_ || has_out_) plan_memory(input);
   // Devices' memory comes from their own allocator, in the stream's order.
@@ -102,7 +102,7 @@ void StepChain::plan_memory(Input input) {
   };
   for (size_t i = 0; i < ops_.size(); ++i) {
     Op& op = ops_[i];
-    if (op.step.meets() && held && !(strides && is_contiguous(shape, *strides)))
+    if (op.step.communicates() && held && !(strides && is_contiguous(shape, *strides)))
       op.pack = place(kNone, bytes_of(shape));
     shape = op.step.shape();
     held = op.step.makes() != RankStep::Makes::kNothing;
@@ -113,17 +113,17 @@ void StepChain::plan_memory(Input input) {
   }
 }
 
-std::vector<std::span<const int>> StepChain::meetings() const {
+std::vector<std::span<const int>> StepChain::collectives() const {
   std::vector<std::span<const int>> all;
   for (const Op& op : ops_)
-    if (op.step.meets()) all.push_back(op.step.members());
+    if (op.step.communicates()) all.push_back(op.step.members());
   return all;
 }
 
-bool StepChain::meets_on_devices() const {
+bool StepChain::communicates_on_devices() const {
   return std::all_of(ops_.begin(), ops_.end(), [](const Op& op) {
     const Step& s = op.step.step();
-    return !op.step.meets() || on_alike_devices(*s.from, *s.to);
+    return !op.step.communicates() || on_alike_devices(*s.from, *s.to);
   });
 }
 
@@ -139,7 +139,7 @@ void StepChain::bind() {
   const Context* here = &Context::current();
   if (bound_ == here) return;
   for (Op& op : ops_)
-    if (op.step.meets() && !on_device_) op.group = &comm::communicator(op.step.members());
+    if (op.step.communicates() && !on_device_) op.group = &comm::communicator(op.step.members());
   bound_ = here;
 }
 
@@ -187,7 +187,7 @@ void StepChain::run_on(const std::byte* in, const Dims& in_strides, std::byte* o
     const std::byte* shown = part;
     if (op.pack != kNone && !is_contiguous(shape, strides)) {
       std::byte* packed = memory(op.pack);
-      kernels::copy_box(packed, contiguous_strides(shape), part, strides, shape, item);
+      kernels::copy_region(packed, contiguous_strides(shape), part, strides, shape, item);
       shown = packed;
     }
     const bool makes_part = op.step.makes() == RankStep::Makes::kPart;
@@ -203,7 +203,7 @@ void StepChain::run_on(const std::byte* in, const Dims& in_strides, std::byte* o
       part = nullptr;
     }
   }
-  if (has_out_ && part != out) kernels::copy_box(out, out_strides_, part, strides, out_shape_, item);
+  if (has_out_ && part != out) kernels::copy_region(out, out_strides_, part, strides, out_shape_, item);
 }
 
 }  // namespace holon::boxing

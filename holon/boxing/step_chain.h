@@ -21,9 +21,9 @@ class StepChain {
   bool has_out() const { return has_out_; }
   const Dims& in_shape() const { return in_shape_; }
   const Dims& out_shape() const { return out_shape_; }
-  bool meets() const { return meets_; }
-  std::vector<std::span<const int>> meetings() const;
-  bool meets_on_devices() const;
+  bool communicates() const { return communicates_; }
+  std::vector<std::span<const int>> collectives() const;
+  bool communicates_on_devices() const;
   bool is_view() const { return is_view_; }
   Array view_of(const Array& in) const;
   int64_t read_bytes() const { return read_bytes_; }
@@ -54,7 +54,7 @@ class StepChain {
   const Input input_;
   bool on_device_ = false;
   Device in_device_;
-  bool has_in_ = false, has_out_ = false, meets_ = false, is_view_ = false;
+  bool has_in_ = false, has_out_ = false, communicates_ = false, is_view_ = false;
   int64_t read_bytes_ = 0;
   Dims in_shape_, out_shape_, out_strides_;
   std::vector<Op> ops_;

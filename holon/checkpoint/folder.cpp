@@ -93,7 +93,7 @@ bool overlap(const Part& a, const Part& b) {
   return true;
 }
 
-// Disjoint boxes inside the shape, with as many elements as it, are the whole of it.
+// Disjoint regions inside the shape, with as many elements as it, are the whole of it.
 void check_parts(const IndexEntry& entry, const std::string& name, const Reader& reader) {
   uint64_t covered = 0;
   for (size_t i = 0; i < entry.parts.size(); ++i) {

@@ -24,7 +24,7 @@ inline constexpr const char* kWholeFile = "holon.safetensors";
 // The key of a file's metadata under which the structure of what was saved is kept.
 inline constexpr const char* kTreeKey = "holon";
 
-// A box of a tensor, in a file under the tensor's name.
+// A region of a tensor, in a file under the tensor's name.
 struct Part {
   std::string file;
   Dims offset, shape;
@@ -60,7 +60,7 @@ Index parse_index(std::string_view text, std::string_view name);
 std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
                            const std::function<std::string(int rank)>& file_of);
 
-// Reads boxes of tensors out of a folder's files, each opened when first needed.
+// Reads regions of tensors out of a folder's files, each opened when first needed.
 class FolderReader {
  public:
   // Errors: as parse_index(), and an index that cannot be opened; Superseded, here and below, where the index has been

@@ -76,7 +76,7 @@ class SafetensorsFile {
   // The same for the same header.
   uint32_t fingerprint() const { return fingerprint_; }
   const TensorInfo* find(const std::string& name) const;
-  // Copies the box of a tensor that begins at `from` to the box of the same size that begins at `to` in out.
+  // Copies the region of a tensor that begins at `from` to the region of the same size that begins at `to` in out.
   // Pre: both are inside, and dtypes are the same. Errors: a bool that is neither 0 nor 1; bytes that are not those
   // that were written; a file that has been cut off meanwhile.
   void read(const TensorInfo& info, const Dims& from, const Dims& size, Array& out, const Dims& to) const;

@@ -65,7 +65,7 @@ enum Status : char { kBusy = 'b', kDone = 'd', kFailed = 'f', kInterrupted = 'i'
 
 // So little is read or written at once on the rank's own thread.
 constexpr size_t kLittle = size_t{1} << 20;
-constexpr int kPatience = 10;  // times the collectives' time-out
+constexpr int kTimeoutFactor = 10;  // times the collectives' time-out
 constexpr auto kSlice = std::chrono::milliseconds(50);
 
 // One call of together() on a rank. Until all are done the ranks exchange what they say, again and again.
@@ -151,7 +151,7 @@ class Session {
         throw;
       }
     beat();
-    if (double s = std::chrono::duration<double>(Clock::now() - start).count(); s > kPatience * timeout_s_)
+    if (double s = std::chrono::duration<double>(Clock::now() - start).count(); s > kTimeoutFactor * timeout_s_)
       fail_runtime("the file system has not answered for {:.0f} s. Is it still there?", s);
   }
 

@@ -5,8 +5,9 @@
 //   work.wait();         // throws what the job has thrown
 //
 // Jobs of a rank run one after the other in the order of the calls, in a Context and on their own channel: their
-// collectives meet those of the peers' jobs, never those that the ranks' own threads make meanwhile. So every rank of a
-// group gives the same jobs in the same order. Time-outs and failures are those of any call, and come out of wait().
+// collectives pair with those of the peers' jobs, never those that the ranks' own threads make meanwhile. So every rank
+// of a group gives the same jobs in the same order. Time-outs and failures are those of any call, and come out of
+// wait().
 #pragma once
 
 #include <functional>

@@ -114,11 +114,11 @@ const char* call_site();  // "" if nothing is set
 void set_call_owner(uint64_t owner);
 uint64_t call_owner();
 
-// Meets the other ranks of the world now rather than at the first communicator of several ranks. Collective.
+// Connects to the other ranks of the world now rather than at the first communicator of several ranks. Collective.
 void join_world();
 
 // Tells the other ranks that this one has failed, so that what they wait for raises with this reason. Only the first
-// reason of a world counts: returns whether this was it. No effect before the world has met.
+// reason of a world counts: returns whether this was it. No effect before the world is connected.
 bool abort_world(const std::string& reason);
 
 }  // namespace holon::comm

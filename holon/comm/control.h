@@ -1,6 +1,6 @@
-// The memory through which ranks of one host meet: a table of groups, and for each group one slot per member. It is the
-// same whether ranks are processes or threads; it starts as zeros and nothing in it is a pointer. A group is claimed by
-// whichever member asks first and stays for as long as the world.
+// The memory through which ranks of one host communicate: a table of groups, and for each group one slot per member. It
+// is the same whether ranks are processes or threads; it starts as zeros and nothing in it is a pointer. A group is
+// claimed by whichever member asks first and stays for as long as the world.
 #pragma once
 
 #include <sched.h>

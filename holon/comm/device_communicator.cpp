@@ -20,7 +20,7 @@ namespace holon::comm {
 
 namespace {
 
-std::array<DeviceCommunicatorMaker*, kMaxDeviceTypes> makers{};
+std::array<DeviceCommunicatorFactory*, kMaxDeviceTypes> factories{};
 std::atomic<bool> any_failed{false};
 
 struct DevicePart {
@@ -34,22 +34,22 @@ struct DevicePart {
 struct Card {
   char missing[120] = "";
   char identity[64] = "";
-  std::byte id[DeviceCommunicatorMaker::kIdBytes] = {};  // the first member's
+  std::byte id[DeviceCommunicatorFactory::kIdBytes] = {};  // the first member's
 };
 
 void put(char* to, size_t size, const std::string& text) { to[text.copy(to, size - 1)] = 0; }
 
-std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device device) {
+std::unique_ptr<DeviceCommunicator> connect(std::span<const int> ranks, Device device) {
   Communicator& group = communicator(ranks);
-  DeviceCommunicatorMaker* const maker = device_communicator_maker(device.type);
+  DeviceCommunicatorFactory* const factory = device_communicator_factory(device.type);
   Card mine;
-  put(mine.missing, sizeof mine.missing, maker ? maker->missing() : "the backend has none");
+  put(mine.missing, sizeof mine.missing, factory ? factory->missing() : "the backend has none");
   if (!*mine.missing) {
-    const std::string identity = maker->identity(device.index);
+    const std::string identity = factory->identity(device.index);
     if (!identity.empty())
       put(mine.identity, sizeof mine.identity,
           fmt::format("{} {}", world().host_of(Context::current().rank()), identity));
-    if (group.index() == 0) maker->make_id(mine.id);
+    if (group.index() == 0) factory->make_id(mine.id);
   }
   std::vector<Card> cards(ranks.size());
   group.all_gather_bytes({"device communicator"}, &mine, sizeof mine, cards.data());
@@ -60,7 +60,7 @@ std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device devi
       if (*cards[i].identity && std::strcmp(cards[i].identity, cards[k].identity) == 0)
         why = fmt::format("ranks {} and {} share a device", ranks[k], ranks[i]);
   }
-  if (why.empty()) return maker->make(ranks, group.index(), cards[0].id, device.index);
+  if (why.empty()) return factory->make(ranks, group.index(), cards[0].id, device.index);
   if (group.index() == 0)
     std::fprintf(stderr, "holon: data of the %s devices of ranks %s goes through host memory: %s.\n", name(device.type),
                  ranks_text(ranks).c_str(), why.c_str());
@@ -69,17 +69,17 @@ std::unique_ptr<DeviceCommunicator> meet(std::span<const int> ranks, Device devi
 
 }  // namespace
 
-void set_device_communicator_maker(DeviceType type, DeviceCommunicatorMaker* maker) {
-  makers[static_cast<size_t>(type)] = maker;
+void set_device_communicator_factory(DeviceType type, DeviceCommunicatorFactory* factory) {
+  factories[static_cast<size_t>(type)] = factory;
   set_device_check(&check_device_communication);
 }
-DeviceCommunicatorMaker* device_communicator_maker(DeviceType type) { return makers[static_cast<size_t>(type)]; }
+DeviceCommunicatorFactory* device_communicator_factory(DeviceType type) { return factories[static_cast<size_t>(type)]; }
 
 DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device) {
   auto& known = Context::current().part<DevicePart>().known;
   DevicePart::Group key{device.type, {ranks.begin(), ranks.end()}};
   if (auto found = known.find(key); found != known.end()) return found->second.get();
-  auto made = meet(ranks, device);
+  auto made = connect(ranks, device);
   return known.emplace(std::move(key), std::move(made)).first->second.get();
 }
 

@@ -79,10 +79,10 @@ class DeviceCommunicator {
 };
 
 // What a backend makes them with.
-class DeviceCommunicatorMaker {
+class DeviceCommunicatorFactory {
  public:
   static constexpr size_t kIdBytes = 128;
-  virtual ~DeviceCommunicatorMaker() = default;
+  virtual ~DeviceCommunicatorFactory() = default;
   // Why there can be none, in a few words; empty: there can.
   virtual std::string missing() = 0;
   // Tells devices of a host apart, whatever their numbers are in each process; empty: ranks may share the device.
@@ -94,9 +94,9 @@ class DeviceCommunicatorMaker {
   // The same for the link of two ranks, one of which is this one. From its own thread.
   virtual std::unique_ptr<DeviceWire> make_wire(int from, int to, const std::byte* id, int device_index) = 0;
 };
-// By a backend (on_device_registration), for its devices; the maker is never freed.
-void set_device_communicator_maker(DeviceType type, DeviceCommunicatorMaker* maker);
-DeviceCommunicatorMaker* device_communicator_maker(DeviceType type);  // nullptr where the backend has none
+// By a backend (on_device_registration), for its devices; the factory is never freed.
+void set_device_communicator_factory(DeviceType type, DeviceCommunicatorFactory* factory);
+DeviceCommunicatorFactory* device_communicator_factory(DeviceType type);  // nullptr where the backend has none
 
 // Of exactly these ranks, in this order, made on first use and kept by the rank. nullptr, on all of them alike, where
 // their devices have no way to each other (no library, two ranks on one device): then data travels through the hosts'

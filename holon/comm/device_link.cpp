@@ -22,13 +22,13 @@ namespace holon::comm {
 
 namespace {
 
-// What each side says first, and what the giver says then.
+// What each side says first, and what the sender says then.
 struct Card {
   char missing[120] = "";
   char identity[64] = "";
 };
 struct Ticket {
-  std::byte id[DeviceCommunicatorMaker::kIdBytes] = {};
+  std::byte id[DeviceCommunicatorFactory::kIdBytes] = {};
 };
 static_assert(sizeof(Card) <= LinkMail::kCardBytes && sizeof(Ticket) <= LinkMail::kCardBytes);
 
@@ -67,30 +67,30 @@ struct DeviceLink::Making {
 
   void make() {
     const int64_t begun = now_ns();
-    auto patience = [&] { return give_up(begun); };
+    auto timed_out = [&] { return give_up(begun); };
     const bool gives = world->rank() == from;
     std::array<std::byte, LinkMail::kCardBytes> mine{}, theirs{};
-    DeviceCommunicatorMaker& maker = *device_communicator_maker(device.type);
+    DeviceCommunicatorFactory& factory = *device_communicator_factory(device.type);
     Card card, peer;
-    put(card.missing, sizeof card.missing, maker.missing());
+    put(card.missing, sizeof card.missing, factory.missing());
     if (!*card.missing)
-      if (const std::string identity = maker.identity(device.index); !identity.empty())
+      if (const std::string identity = factory.identity(device.index); !identity.empty())
         put(card.identity, sizeof card.identity, fmt::format("{} {}", world->host_of(world->rank()), identity));
     mail = make_link_mail(*world, from, to, key);
     std::memcpy(mine.data(), &card, sizeof card);
-    mail->exchange(0, mine.data(), theirs.data(), patience);
+    mail->exchange(0, mine.data(), theirs.data(), timed_out);
     std::memcpy(&peer, theirs.data(), sizeof peer);
     for (auto [who, text] : {std::pair{gives ? from : to, card.missing}, {gives ? to : from, peer.missing}})
       if (*text) fail_runtime("rank {} has no library for it: {}", who, text);
     if (*card.identity && std::strcmp(card.identity, peer.identity) == 0)
       fail_runtime("ranks {} and {} share a device", from, to);
     Ticket ticket;
-    if (gives) maker.make_id(ticket.id);
+    if (gives) factory.make_id(ticket.id);
     std::memcpy(mine.data(), &ticket, sizeof ticket);
-    mail->exchange(1, mine.data(), theirs.data(), patience);
+    mail->exchange(1, mine.data(), theirs.data(), timed_out);
     if (!gives) std::memcpy(&ticket, theirs.data(), sizeof ticket);
     state.store(kInLibrary);
-    wire = maker.make_wire(from, to, ticket.id, device.index);
+    wire = factory.make_wire(from, to, ticket.id, device.index);
     state.store(kReady);
   }
 
@@ -223,7 +223,7 @@ bool DeviceLink::idle() {
 
 DeviceLink* device_link(int from, int to, Device device) {
   static const bool wanted = settings::flag("HOLON_CUDA_LINKS");
-  if (!wanted || !device_communicator_maker(device.type)) return nullptr;
+  if (!wanted || !device_communicator_factory(device.type)) return nullptr;
   auto& link = Context::current().part<DeviceLinks>().known[{from, to, device.type, device.index}];
   if (!link) link = std::make_unique<DeviceLink>(from, to, device);
   return link.get();

@@ -1,12 +1,13 @@
-// One way from a rank's device to another's, for messages that are sent before anybody wants them: what hand-overs
-// between devices go over (holon/boxing/handover_device.h).
+// One way from a rank's device to another's, for messages that are sent before anybody wants them: what transfers
+// between devices go over (holon/boxing/point_to_point_device.h).
 //
-//   giver:  if (link.open()) way = link.send(info, message);     // shown to the taker by other means (comm/handover.h)
+//   sender:  if (link.open()) way = link.send(info, message);     // shown to the receiver by other means
+//   (comm/point_to_point.h)
 //           link.join(way);                                      // the message's memory may be written again
-//   taker:  Array arrived = link.receive(info, way, into);       // into, or memory of the link's
+//   receiver:  Array arrived = link.receive(info, way, into);       // into, or memory of the link's
 //           link.join(way);                                      // what follows on the device may read it
 //
-// Nothing waits on the host for a device. Messages have numbers, 1, 2, ..., and arrive in their order; the taker may
+// Nothing waits on the host for a device. Messages have numbers, 1, 2, ..., and arrive in their order; the receiver may
 // ask for them in any. For a later one it also receives those before it, into memory of the link's, where they stay
 // until they are requested.
 //
@@ -53,16 +54,16 @@ class DeviceLink {
   DeviceLink(const DeviceLink&) = delete;
   DeviceLink& operator=(const DeviceLink&) = delete;
 
-  // Giver. Whether a message may be sent now. Does not wait. Errors: the link has failed.
+  // Sender. Whether a message may be sent now. Does not wait. Errors: the link has failed.
   bool open();
   // message: in one piece, not empty; nobody writes to it until it is joined. Pre: open().
   uint64_t send(const CallInfo& info, const Array& message);
   bool done(uint64_t number) { return wire().done(number); }
   void uses(const Array& a) { wire().uses(a); }
 
-  // Taker. Puts the message of this number, of which the giver has told, into `into`, in one piece, unless it has been
-  // received already: then returns where it is. Each number once. May wait for this side of the link to be made, and
-  // for word of a giver on another host. Errors: that fails; a message of another size than `into`.
+  // Receiver. Puts the message of this number, of which the sender has told, into `into`, in one piece, unless it has
+  // been received already: then returns where it is. Each number once. May wait for this side of the link to be made,
+  // and for word of a sender on another host. Errors: that fails; a message of another size than `into`.
   Array receive(const CallInfo& info, uint64_t number, const Array& into);
 
   void join(uint64_t number) { wire().join(number); }
@@ -87,8 +88,8 @@ class DeviceLink {
 DeviceLink* device_link(int from, int to, Device device);
 // Raises what has gone wrong on this rank's links. Does not wait.
 void check_device_links();
-// At the end of a rank, before the others hear of it: waits until what it has sent is done, its taker has ended, or for
-// the communication time-out.
+// At the end of a rank, before the others hear of it: waits until what it has sent is done, its receiver has ended, or
+// for the communication time-out.
 void finish_device_links(Context& context);
 
 }  // namespace holon::comm

@@ -29,7 +29,7 @@ GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int i
       stats_(stats),
       site_(site),
       channel_(channel),
-      patience_(world, channel) {
+      wait_policy_(world, channel) {
   group_ = world_.block().group(world_, this->ranks(), channel, &table_index_);
   pointers_.resize(static_cast<size_t>(size()));
 }
@@ -50,15 +50,15 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
     world_.block().rank_entry(world_.rank()).report.add(note_of(details, table_index_));
 
   // What peers may still be reading for the call before stays until they have all come to this one.
-  Bounce bounce;
+  StagingBuffer staging;
   uint64_t offset = MemberSlot::kInline;
   if (bytes <= kInlineBytes) {
     if (bytes) std::memcpy(slot.payload[half], data, bytes);
   } else if (auto reachable = world_.publish(data, bytes)) {
     offset = *reachable;
   } else {
-    bounce = Bounce(data, bytes);
-    offset = *world_.publish(bounce.data(), bytes);
+    staging = StagingBuffer(data, bytes);
+    offset = *world_.publish(staging.data(), bytes);
   }
   slot.published[half] = {check, bytes, offset};
 
@@ -66,7 +66,7 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
     log::line(log::Channel::kComm, fmt::format("{} ({})", details.op, call_text()));
   open_ = false;  // a call that fails has nothing to close
   arrive_and_wait();
-  bounce_ = std::move(bounce);
+  staging_ = std::move(staging);
   compare();
   open_ = true;
   pointers_[static_cast<size_t>(index())] = static_cast<const std::byte*>(data);
@@ -79,7 +79,7 @@ void GroupCommunicator::close() {
   world_.require_own(my_details().op);
   if (must_wait_) arrive_and_wait();
   work_ns_ = 0;
-  bounce_ = Bounce();
+  staging_ = StagingBuffer();
 }
 
 void GroupCommunicator::arrive_and_wait() {
@@ -93,7 +93,7 @@ void GroupCommunicator::arrive_and_wait() {
     while (i < size() && group_.slots[i].arrived.load() >= target) ++i;
     return i == size();
   };
-  if (!spin_until(all_here, patience_, work_ns_)) {
+  if (!spin_until(all_here, wait_policy_, work_ns_)) {
     sleep(target);
     return;
   }

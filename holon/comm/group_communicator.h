@@ -38,14 +38,14 @@ class GroupCommunicator final : public Communicator {
   CommStats& stats_;
   const char* site_;
   const int channel_;
-  const Patience patience_;
+  const WaitPolicy wait_policy_;
   int table_index_ = 0;
   Group group_;
   uint64_t calls_ = 0;     // opens
   uint64_t arrivals_ = 0;  // synchronisations: opens, and closes that waited
   bool open_ = false, must_wait_ = false;
   int64_t work_ns_ = 0;  // about how long members may read what the call has shown
-  Bounce bounce_;
+  StagingBuffer staging_;
   std::vector<const std::byte*> pointers_;
 };
 

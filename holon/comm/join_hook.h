@@ -1,5 +1,5 @@
-// What an upper layer does when the processes of a world have met, such as agreeing on figures: comm calls it without
-// knowing what it is.
+// What an upper layer does when the processes of a world are connected, such as agreeing on figures: comm calls it
+// without knowing what it is.
 #pragma once
 
 #include <functional>

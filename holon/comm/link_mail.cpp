@@ -16,11 +16,12 @@ namespace {
 
 constexpr auto kTick = std::chrono::milliseconds(1);
 
-// Channels of groups are small numbers, and from 2^61 on those of hand-overs.
+// Channels of groups are small numbers, and from 2^61 on those of transfers.
 constexpr int64_t kChannels = int64_t{1} << 60;
 
-// A group of two slots, the giver's and the taker's. payload[0] of the giver's is a ring of sizes, and `arrived` of the
-// taker's says how many have been read; payload[1] of each has what is exchanged, and published[0].check counts it.
+// A group of two slots, the sender's and the receiver's. payload[0] of the sender's is a ring of sizes, and `arrived`
+// of the receiver's says how many have been read; payload[1] of each has what is exchanged, and published[0].check
+// counts it.
 class SlotMail final : public LinkMail {
  public:
   SlotMail(World& world, int from, int to, int key) : me_(world.rank() == from ? 0 : 1) {
@@ -78,7 +79,7 @@ class NetworkMail final : public LinkMail {
   }
 
   bool has_room(uint64_t) override { return told_.size() < kMostTold; }
-  // The taker hears the size of a message before it receives it, and a library holds no more than some on the way:
+  // The receiver hears the size of a message before it receives it, and a library holds no more than some on the way:
   // those of long ago have arrived.
   void note_done(uint64_t number) override {
     while (!told_.empty() && told_.front().number + kOnTheWay <= number) {

@@ -17,12 +17,12 @@ class LinkMail {
   // Gives `mine` to the other side and returns when `theirs` is there. round: 0 or 1, in this order. give_up is asked
   // now and then for a reason to wait no longer, "" if there is none; it is raised.
   virtual void exchange(int round, const void* mine, void* theirs, const std::function<std::string()>& give_up) = 0;
-  // The giver. Whether the size of one more message can be told.
+  // The sender. Whether the size of one more message can be told.
   virtual bool has_room(uint64_t number) = 0;
   virtual void tell_size(uint64_t number, uint64_t bytes) = 0;
   // Messages up to this number have left this side's device.
   virtual void note_done(uint64_t) {}
-  // The taker, in the order of the numbers, when the giver has told.
+  // The receiver, in the order of the numbers, when the sender has told.
   virtual uint64_t size_of(uint64_t number, const std::function<std::string()>& give_up) = 0;
 };
 

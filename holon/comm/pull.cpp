@@ -1,7 +1,7 @@
 #include "holon/comm/pull.h"
 
 #include "holon/base/small_vec.h"
-#include "holon/kernels/boxes.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::comm {
 
@@ -13,12 +13,12 @@ void pull_all(std::span<const Pull> pulls, DType dtype, std::span<const std::byt
     int64_t start = pull.src_start * item;
     if (pull.owners.size() == 1) {
       const std::byte* from = parts[static_cast<size_t>(pull.owners[0])] + start;
-      kernels::copy_box(to, dst_strides, from, pull.src_strides, pull.shape, item, dst_bytes);
+      kernels::copy_region(to, dst_strides, from, pull.src_strides, pull.shape, item, dst_bytes);
       continue;
     }
     SmallVec<const std::byte*, 64> sources;
     for (int owner : pull.owners) sources.push_back(parts[static_cast<size_t>(owner)] + start);
-    kernels::sum_box(to, dst_strides, sources, pull.src_strides, pull.shape, dtype);
+    kernels::sum_region(to, dst_strides, sources, pull.src_strides, pull.shape, dtype);
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace holon::comm {
 
-// A box of elements that a member copies from one peer, or sums over several, which then are laid out alike.
+// A region that a member copies from one peer, or sums over several, which then are laid out alike.
 struct Pull {
   std::vector<int> owners;  // positions among the members, in the order of summation
   int64_t src_start = 0;    // in elements, in the owner's part, which is contiguous

@@ -46,13 +46,13 @@ std::string list_text(std::span<const int> ranks) {
   return text;
 }
 
-Bounce::Bounce(size_t bytes) : data_(bytes ? allocate_block(bytes) : nullptr), bytes_(bytes) {}
+StagingBuffer::StagingBuffer(size_t bytes) : data_(bytes ? allocate_block(bytes) : nullptr), bytes_(bytes) {}
 
-Bounce::Bounce(const void* data, size_t bytes) : Bounce(bytes) {
+StagingBuffer::StagingBuffer(const void* data, size_t bytes) : StagingBuffer(bytes) {
   if (bytes) std::memcpy(data_, data, bytes);
 }
 
-Bounce::~Bounce() {
+StagingBuffer::~StagingBuffer() {
   if (data_) free_block(data_, bytes_);
 }
 

@@ -35,30 +35,30 @@ inline void pause_cpu() {
 inline constexpr int64_t kSliceUs = 50'000;
 
 // How a thread of this rank spins: not at all, or for so long, or so many times letting others run.
-struct Patience {
+struct WaitPolicy {
   int64_t spin_ns;
   int yields;
   // channel: of the thread's context. A second thread spins where it has its own core.
-  Patience(const World& world, int channel)
+  WaitPolicy(const World& world, int channel)
       : spin_ns(channel == 0 || world.cores_here() >= 2 * world.ranks_here() ? world.spin_ns() : 0),
         yields(channel == 0 ? world.yields() : 0) {}
 };
 
 // False: done() has not become true yet. work_ns: how much longer than usual it may take.
 template <class Done>
-bool spin_until(Done&& done, const Patience& patience, int64_t work_ns = 0) {
+bool spin_until(Done&& done, const WaitPolicy& policy, int64_t work_ns = 0) {
   int64_t until = 0;
   int yields = 0;
   for (int turns = 0; !done();) {
-    if (patience.spin_ns <= 0) {
+    if (policy.spin_ns <= 0) {
       // Who is to come is often ready to run on this very core, and then needs no waking.
-      if (++yields > patience.yields) return false;
+      if (++yields > policy.yields) return false;
       sched_yield();
       continue;
     }
     if (++turns % 32 == 0) {
       int64_t now = now_ns();
-      if (until == 0) until = now + patience.spin_ns + work_ns;
+      if (until == 0) until = now + policy.spin_ns + work_ns;
       if (now > until) return false;
     }
     pause_cpu();
@@ -149,17 +149,17 @@ std::string last_seen(const World& world, int rank);
 std::string list_text(std::span<const int> ranks);
 
 // A copy of a caller's buffer in memory that peers reach.
-class Bounce {
+class StagingBuffer {
  public:
-  Bounce() = default;
-  explicit Bounce(size_t bytes);  // uninitialised
-  Bounce(const void* data, size_t bytes);
-  Bounce(Bounce&& o) noexcept : data_(std::exchange(o.data_, nullptr)), bytes_(o.bytes_) {}
-  Bounce& operator=(Bounce&& o) noexcept {
+  StagingBuffer() = default;
+  explicit StagingBuffer(size_t bytes);  // uninitialised
+  StagingBuffer(const void* data, size_t bytes);
+  StagingBuffer(StagingBuffer&& o) noexcept : data_(std::exchange(o.data_, nullptr)), bytes_(o.bytes_) {}
+  StagingBuffer& operator=(StagingBuffer&& o) noexcept {
     std::swap(data_, o.data_), std::swap(bytes_, o.bytes_);
     return *this;
   }
-  ~Bounce();
+  ~StagingBuffer();
   void* data() const { return data_; }
   // Peers may read on in it.
   void leave() { data_ = nullptr; }

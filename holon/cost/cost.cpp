@@ -25,7 +25,7 @@ double seconds(const Work& w, const MachineCosts& c) {
   if (w.fresh) touched = std::max(touched, 2 * c.cache_bytes);
 
   double s = w.views * c.view_s + (w.step ? c.step_s : 0);
-  s += w.meetings * (c.sync_s + c.sync_rank_s * std::max(0, w.members - 2));
+  s += w.syncs * (c.sync_s + c.sync_rank_s * std::max(0, w.members - 2));
   s += c.row_s * busiest(w.rows) + c.pull_s * w.pulls;
   double memory = 0;
   if (copy > 0) memory += copy / rate(c.copy, touched, c);
@@ -34,7 +34,7 @@ double seconds(const Work& w, const MachineCosts& c) {
   if (c.memory_bytes_per_s > 0 && touched > 2 * c.cache_bytes)
     memory = std::max(memory, (w.copy.all + sums / 2 * w.reduce.all + w.fill.all / 2) / c.memory_bytes_per_s);
   s += memory;
-  if (w.net_meetings || w.net_bytes > 0) s += w.net_meetings * c.net_latency_s + w.net_bytes / c.net_bytes_per_s;
+  if (w.net_syncs || w.net_bytes > 0) s += w.net_syncs * c.net_latency_s + w.net_bytes / c.net_bytes_per_s;
   return s;
 }
 

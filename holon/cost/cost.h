@@ -13,9 +13,9 @@ struct Rates {
 };
 
 struct MachineCosts {
-  double sync_s = 4e-7;            // two ranks of a host meet
-  double sync_rank_s = 1e-7;       // every further rank that meets them
-  double step_s = 8e-7;            // finding out what to do, and memory for it, where ranks meet
+  double sync_s = 4e-7;            // two ranks of a host synchronize
+  double sync_rank_s = 1e-7;       // every further rank
+  double step_s = 8e-7;            // finding out what to do, and memory for it, where ranks communicate
   double view_s = 1e-7;            // a new window on memory that is there
   double row_s = 5e-9;             // a further stretch of memory in a copy or a sum
   double pull_s = 2e-8;            // a further peer that is read
@@ -25,7 +25,7 @@ struct MachineCosts {
   double cache_bytes = 2 << 20;    // a core's own
   double cores = 0;                // that the ranks of a host share; 0: one each
   double memory_bytes_per_s = 0;   // bytes that all cores of a host together copy; 0: as many as the cores can
-  double net_latency_s = 3e-5;     // two hosts meet
+  double net_latency_s = 3e-5;     // two hosts synchronize
   double net_bytes_per_s = 1.2e9;  // into a host, or out of it
   bool operator==(const MachineCosts&) const = default;
 };
@@ -40,15 +40,15 @@ struct Work {
       all += bytes;
     }
   };
-  bool step = false;   // ranks meet
+  bool step = false;   // ranks communicate
   bool fresh = false;  // what is copied has just been written by other cores, so it is in no cache of this one
   int views = 0;
-  int meetings = 0, members = 0;  // how often the ranks meet, and how many do
+  int syncs = 0, members = 0;  // how often the ranks wait for each other, and how many do
   Bytes copy, reduce, fill;
   int addends = 2;   // of which `reduce` makes one
   Bytes rows;        // stretches of memory that are copied or summed, beyond one
   double pulls = 0;  // peers that the busiest rank reads, beyond one
-  int net_meetings = 0;
+  int net_syncs = 0;
   double net_bytes = 0;  // over the link of the busiest host
 };
 

@@ -112,8 +112,8 @@ Wanted wanted() {
   return w;
 }
 
-// The caller's meetings with one other rank, with one next to it and one further on by turns: ranks that share cores
-// are quick as long as the same two meet.
+// The caller's synchronizations with one other rank, with one next to it and one further on by turns: ranks that share
+// cores are quick as long as the same two synchronize.
 class Pairs {
  public:
   explicit Pairs(const std::vector<int>& ranks, int place) {
@@ -125,7 +125,7 @@ class Pairs {
       if (apart == 1 || ranks.size() > 2) turns_.push_back(two);
     }
   }
-  void meet() {
+  void sync() {
     auto& two = turns_[next_++ % turns_.size()];
     if (!two.empty()) comm::communicator(two).barrier();
   }
@@ -135,9 +135,9 @@ class Pairs {
   size_t next_ = 0;
 };
 
-// Ranks that spin have a core each, and meet in a fraction of a microsecond. Where it took longer, other programs had
-// their cores, and the built-in figures are nearer.
-void put_meetings(MachineCosts& costs, MeetingTimes times, bool spinning) {
+// Ranks that spin have a core each, and synchronize in a fraction of a microsecond. Where it took longer, other
+// programs had their cores, and the built-in figures are nearer.
+void put_syncs(MachineCosts& costs, SyncTimes times, bool spinning) {
   constexpr double kDisturbed = 3e-6;
   if (!spinning || times.pair_s < kDisturbed) costs.sync_s = times.pair_s;
   if (!spinning || times.rank_s < kDisturbed) costs.sync_rank_s = times.rank_s;
@@ -162,18 +162,18 @@ MachineCosts costs_of_threads(int ranks) {
     set_num_threads(mine);
   }
   MachineCosts costs = measured->second;
-  MeetingTimes times;
+  SyncTimes times;
   bool spinning = false;
   const int n = std::min(ranks, 8);
   comm::run_ranks(n, [&](int rank) {
     std::vector<int> everyone;
     for (int r = 0; r < n; ++r) everyone.push_back(r);
     Pairs pairs(everyone, rank);
-    auto seen = measure_meetings(
-        n, [&] { pairs.meet(); }, [&] { comm::communicator(everyone).barrier(); });
+    auto seen = measure_syncs(
+        n, [&] { pairs.sync(); }, [&] { comm::communicator(everyone).barrier(); });
     if (rank == 0) times = seen, spinning = comm::world().spin_ns() > 0;
   });
-  put_meetings(costs, times, spinning);
+  put_syncs(costs, times, spinning);
   known->emplace(ranks, costs);
   return parse_costs(w.figures, costs);
 }
@@ -198,7 +198,7 @@ class Aside {
   ContextGuard guard_;
 };
 
-// What two ranks of different hosts need to meet, and the rate of one connection. Both of them call it.
+// What two ranks of different hosts need to synchronize, and the rate of one connection. Both of them call it.
 void measure_network(comm::Communicator& two, MachineCosts& costs) {
   using Clock = std::chrono::steady_clock;
   auto least = [&](int times, auto&& f) {
@@ -218,21 +218,21 @@ void measure_network(comm::Communicator& two, MachineCosts& costs) {
   costs.net_bytes_per_s = kCount * sizeof(float) / std::max(large - costs.net_latency_s, large / 4);
 }
 
-// All processes of a world come here when it has met.
+// All processes of a world call this when it is connected.
 void agree(const comm::Joined& joined) {
-  // Only the ranks of rank 0's host measure; meetings are all ranks' business, and they end before memory is looked at.
+  // Only the ranks of rank 0's host measure; collectives need all ranks, and they end before memory is looked at.
   HostMap hosts{joined.host_of_rank};
   std::vector<int> here;
   for (int r = 0; r < joined.world_size; ++r)
     if (hosts.host(r) == hosts.host(0)) here.push_back(r);
   const auto place = std::find(here.begin(), here.end(), joined.rank) - here.begin();
   const int n = static_cast<int>(here.size());
-  MeetingTimes times;
+  SyncTimes times;
   if (place < n && n > 1) {
     Aside aside;
     Pairs pairs(here, static_cast<int>(place));
-    times = measure_meetings(
-        n, [&] { pairs.meet(); }, [&] { comm::communicator(here).barrier(); });
+    times = measure_syncs(
+        n, [&] { pairs.sync(); }, [&] { comm::communicator(here).barrier(); });
   }
   MachineCosts between;
   if (!hosts.one_host()) {
@@ -253,7 +253,7 @@ void agree(const comm::Joined& joined) {
       MachineCosts costs;
       if (w.measure) {
         costs = measure_memory({}, joined.cores);
-        if (n > 1) put_meetings(costs, times, comm::world().spin_ns() > 0);
+        if (n > 1) put_syncs(costs, times, comm::world().spin_ns() > 0);
         costs.net_latency_s = between.net_latency_s, costs.net_bytes_per_s = between.net_bytes_per_s;
       }
       text = text_of(parse_costs(w.figures, costs));
@@ -266,7 +266,7 @@ void agree(const comm::Joined& joined) {
   if (text.starts_with("!")) fail_value("rank 0: {}", text.substr(1));
   if (log::enabled(log::Channel::kBoxing) && joined.rank == 0)
     log::line(log::Channel::kBoxing, "plans are made for a machine of " + text);
-  // What the program has set already stays: the other ranks may have met before they set it.
+  // What the program has set already stays: the other ranks may have connected before they set it.
   auto& mine = Context::current().part<MachineOfRank>();
   if (!mine.machine) mine.machine = intern({parse_costs(text, {}), std::move(hosts)});
 }

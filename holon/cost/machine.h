@@ -1,5 +1,5 @@
 // The machine that this rank plans for. All ranks of a world have the same one: rank 0 measures, and the others take
-// its figures, as text, when the world meets. A world of threads has what its process has measured; a world of one
+// its figures, as text, when the world connects. A world of threads has what its process has measured; a world of one
 // rank, where nothing moves, the built-in figures.
 //
 // HOLON_MACHINE_COSTS (rank 0's counts) sets figures by hand: "sync=1e-6,copy=4e10/1.2e10/8e9,net=1e9". The others are
@@ -30,11 +30,11 @@ struct Machine {
 };
 
 // Of the current rank. Equal machines are one pointer, which lives as long as the process. In a world of processes the
-// first call meets the other ranks (comm::join_world). Errors: HOLON_MACHINE_COSTS says nothing that can be read.
+// first call connects to the other ranks (comm::join_world). Errors: HOLON_MACHINE_COSTS says nothing that can be read.
 const Machine* machine();
 inline const MachineCosts& machine_costs() { return machine()->costs; }
 
-// The same without meeting anybody: the built-in figures where the world has not met yet, *final = false then.
+// The same without communication: the built-in figures where the world is not connected yet, *final = false then.
 const Machine* machine_so_far(bool* final);
 
 // For the current rank, instead of what would be measured. Plans that were made stay. All ranks of a world must call it

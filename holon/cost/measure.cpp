@@ -72,8 +72,8 @@ double together(int cores, size_t bytes) {
     flush(to.data(), bytes);
     // All at once; a core that others use may come late, and is not waited for.
     ++ready;
-    const double patience = now_s() + 1e-3;
-    while (ready < cores && now_s() < patience) {
+    const double deadline = now_s() + 1e-3;
+    while (ready < cores && now_s() < deadline) {
     }
     double start = now_s();
     kernels::stream_bytes(to.data(), from.data(), bytes);
@@ -153,20 +153,20 @@ MachineCosts measure_memory(const MachineCosts& base, int cores) {
   return c;
 }
 
-MeetingTimes measure_meetings(int n, const std::function<void()>& pair, const std::function<void()>& all) {
+SyncTimes measure_syncs(int n, const std::function<void()>& pair, const std::function<void()>& all) {
   // The first of a batch may find all others waiting. Many batches, since ranks that have just begun may share a core
   // for a while.
   constexpr int kBatches = 10, kTimes = 4;
-  auto each = [&](const std::function<void()>& meet) {
+  auto each = [&](const std::function<void()>& sync) {
     all();
     return least_s(
                kBatches, [] {},
                [&] {
-                 for (int i = 0; i < kTimes; ++i) meet();
+                 for (int i = 0; i < kTimes; ++i) sync();
                }) /
         kTimes;
   };
-  MeetingTimes t;
+  SyncTimes t;
   t.pair_s = each(pair);
   if (n > 2) t.rank_s = std::max(0.0, each(all) - t.pair_s) / (n - 2);
   return t;

@@ -11,11 +11,11 @@ namespace holon {
 // cores: that the ranks of this host share; as many at most work at once to see what the memory gives all of them.
 MachineCosts measure_memory(const MachineCosts& base, int cores);
 
-// How long it takes two ranks to meet, and each further one. Called by n ranks, the index-th being the caller, all of
-// whom meet in all(), and each with at most one other in pair().
-struct MeetingTimes {
+// How long it takes two ranks to synchronize, and each further one. Called by n ranks, the index-th being the caller,
+// all of whom synchronize in all(), and each with at most one other in pair().
+struct SyncTimes {
   double pair_s = 0, rank_s = 0;
 };
-MeetingTimes measure_meetings(int n, const std::function<void()>& pair, const std::function<void()>& all);
+SyncTimes measure_syncs(int n, const std::function<void()>& pair, const std::function<void()>& all);
 
 }  // namespace holon

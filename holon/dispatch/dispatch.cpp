@@ -9,11 +9,11 @@
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
 #include "holon/dispatch/autocast.h"
-#include "holon/dispatch/box_input.h"
 #include "holon/dispatch/draw_seed.h"
 #include "holon/dispatch/local_call.h"
 #include "holon/dispatch/on_device.h"
 #include "holon/dispatch/record.h"
+#include "holon/dispatch/redistribute_input.h"
 #include "holon/dispatch/signature.h"
 #include "holon/op_names.h"
 #include "holon/tensor/parameter.h"
@@ -224,8 +224,8 @@ struct CachedCall {
   InputRoles roles;
   std::unique_ptr<CachedCall> next;  // the same call of inputs with other roles, where inputs must move
   ChosenSignature signature;
-  uint32_t boxed = 0;  // inputs that must move
-  uint32_t cut = 0;    // of those, the ones that are but windows on what each rank has
+  uint32_t redistributed = 0;  // inputs that must move
+  uint32_t cut = 0;            // of those, the ones that are but windows on what each rank has
   SmallVec<Meta, 3> out;
   LocalCall local;
 };
@@ -319,7 +319,7 @@ std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::
     for (size_t i = 0; i < specs.size(); ++i)
       if (specs[i] && specs[i] != c->signature.in[i]) {
         const uint32_t bit = 1u << std::min<size_t>(i, 31);
-        c->boxed |= bit;
+        c->redistributed |= bit;
         if (!specs[i]->nd_sbp.has_partial() &&
             boxing::plan(specs[i], c->signature.in[i], metas[i].shape, metas[i].dtype).max_read_bytes() == 0)
           c->cut |= bit;
@@ -343,7 +343,7 @@ const CachedCall& lookup(const OpDef& op, const Attrs& attrs, std::span<const Te
   auto& cache = Context::current().part<CallCache>();
   const CallKey key = key_of(op, attrs, inputs);
   CachedCall* known = find(cache, key);
-  if (known && !known->boxed) return *known;
+  if (known && !known->redistributed) return *known;
   // Where inputs do not fit as they are, it matters what they are. Only such calls pay for it.
   const InputRoles roles = roles_of(inputs, grad);
   for (CachedCall* c = known; c; c = c->next.get())
@@ -360,27 +360,27 @@ const CachedCall& lookup(const OpDef& op, const Attrs& attrs, std::span<const Te
   return *cache.entries.emplace(key.hash, std::move(made))->second;
 }
 
-// inputs become the boxed ones: the same logical tensors, with the values that the kernel saw; saved, if it is filled,
-// the forms of them that backward keeps.
+// inputs become the redistributed ones: the same logical tensors, with the values that the kernel saw; saved, if it is
+// filled, the forms of them that backward keeps.
 void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Scan& s, TensorVec& outs,
                 TensorVec& saved) {
   const CachedCall& call = lookup(op, attrs, inputs, s.present, s.grad);
-  if (call.boxed) {
+  if (call.redistributed) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       Tensor& t = inputs[i];
       const GlobalSpec* to = call.signature.in[i];
       if (!t.defined() || t.spec() == to) continue;
       const bool parameter = t.nd_sbp().has_split() && is_parameter(t);
-      Tensor boxed = box_input(op.name(), t, to, parameter);
-      // Backward keeps a parameter as it is stored, and boxes it again if it must: a copy would live until then. What
-      // comes from outside and is only cut (a table that every rank has) may be wanted whole there.
+      Tensor redistributed = redistribute_input(op.name(), t, to, parameter);
+      // Backward keeps a parameter as it is stored, and redistributes it again if it must: a copy would live until
+      // then. What comes from outside and is only cut (a table that every rank has) may be wanted whole there.
       const bool cut = call.cut >> std::min<size_t>(i, 31) & 1;
       if (s.grad && (parameter || (cut && t.is_leaf()))) {
         if (saved.empty()) saved = inputs;
       } else if (!saved.empty()) {
-        saved[i] = boxed;
+        saved[i] = redistributed;
       }
-      t = std::move(boxed);
+      t = std::move(redistributed);
     }
   }
   for (size_t o = 0; o < call.out.size(); ++o)

@@ -1,6 +1,6 @@
-// One eager call: check and promote the inputs -> infer -> (global: choose a signature, box the inputs) -> kernel ->
-// wrap -> record for backward. What a global call needs beyond the kernel is looked up in a cache per rank, so that a
-// repeated call infers nothing.
+// One eager call: check and promote the inputs -> infer -> (global: choose a signature, redistribute the inputs) ->
+// kernel -> wrap -> record for backward. What a global call needs beyond the kernel is looked up in a cache per rank,
+// so that a repeated call infers nothing.
 #pragma once
 
 #include "holon/registry/op_def.h"
@@ -8,7 +8,7 @@
 namespace holon {
 
 // Runs an op. Errors: what the op's inference refuses; local and global inputs mixed; inputs on different placements.
-// Collective over the placement where inputs must be boxed.
+// Collective over the placement where inputs must be redistributed.
 TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 
 // The same for an op with one output.

@@ -65,7 +65,7 @@ class OpNode final : public Node {
   SmallVec<Meta, 2> out_meta_;
   SmallVec<SavedTensor, 3> in_;
   SmallVec<SavedTensor, 2> out_;
-  std::optional<boxing::ParameterPolicy> parameters_;  // where backward boxes again
+  std::optional<boxing::ParameterPolicy> parameters_;  // where backward redistributes again
   bool released_ = false;
 };
 

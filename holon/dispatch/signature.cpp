@@ -197,9 +197,10 @@ class Chooser {
     return it->second;
   }
 
-  // Of bringing the gradient of an input that is boxed back to what made it. That of a part is a part and that of an
-  // addend is whole; one of what is whole on every rank is addends where the ranks compute different things with it.
-  double gradient_cost(size_t input, const GlobalSpec* boxed) {
+  // Of bringing the gradient of an input that is redistributed back to what made it. That of a part is a part and that
+  // of an addend is whole; one of what is whole on every rank is addends where the ranks compute different things with
+  // it.
+  double gradient_cost(size_t input, const GlobalSpec* redistributed) {
     std::vector<Sbp> from, to;
     double pending = 0;
     for (int a = 0; a < n_axes_; ++a) {
@@ -210,7 +211,7 @@ class Chooser {
       auto dual = [&](Sbp x) {
         return x.is_split() ? x : x.is_partial() || !divided ? sbp::broadcast() : sbp::partial_sum();
       };
-      from.push_back(dual(boxed->nd_sbp[a]));
+      from.push_back(dual(redistributed->nd_sbp[a]));
       const Sbp source = specs_[input]->nd_sbp[a];
       if (source.is_broadcast() && !has(roles_.leaves, input)) {
         // What made a value that is whole takes its gradient in any layout.

@@ -7,7 +7,7 @@
 namespace holon {
 
 struct ChosenSignature {
-  SmallVec<const GlobalSpec*, 4> in;  // what each input is boxed to
+  SmallVec<const GlobalSpec*, 4> in;  // what each input is redistributed to
   SmallVec<const GlobalSpec*, 3> out;
 };
 

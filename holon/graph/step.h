@@ -19,7 +19,7 @@ struct StepOptions {
   int64_t zero_min_elements = 1;            // parameters with fewer stay whole
   std::vector<std::string> recompute;       // modules' paths whose inner values backward computes again
   int64_t memory_budget_bytes = 0;          // more is computed again until a rank needs no more than this; 0: no limit
-  int64_t bucket_bytes = int64_t{4} << 20;  // gradients are summed over ranks in parcels of about this size
+  int64_t bucket_bytes = int64_t{4} << 20;  // gradients are summed over ranks in buckets of about this size
   std::vector<std::string> disabled_passes;
   bool verify = false;  // the graph is checked after each pass
 };

@@ -37,7 +37,7 @@ class VirtualRank::Shapes final : public Tracer {
   void op(const OpDef&, const Attrs&, std::span<const Tensor>, std::span<Tensor> outputs) override {
     for (auto& t : outputs) t.impl()->array = shaped(t.shape(), t.dtype(), t.spec(), t.impl()->device).array();
   }
-  Tensor box(const Tensor& t, const GlobalSpec* to, bool) override {
+  Tensor redistribute(const Tensor& t, const GlobalSpec* to, bool) override {
     return shaped(t.shape(), t.dtype(), to, t.impl()->device);
   }
   Tensor relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override {

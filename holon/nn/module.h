@@ -106,9 +106,9 @@ class Module {
 
   // Parameters, then buffers, under all of their names; the tensors share memory with the module's.
   StateDict state_dict() const;
-  // Copies values into the parameters and buffers of the same names, boxed to their layouts. Errors, before any is
-  // changed, that list all that does not fit: a shape that differs; a global value for a local tensor or the other way;
-  // with strict, a name missing on either side. Collective where tensors are global.
+  // Copies values into the parameters and buffers of the same names, redistributed to their layouts. Errors, before any
+  // is changed, that list all that does not fit: a shape that differs; a global value for a local tensor or the other
+  // way; with strict, a name missing on either side. Collective where tensors are global.
   LoadResult load_state_dict(const StateDict& state, bool strict = true);
 
   // Run in the order of registration by Layer's operator().

@@ -34,10 +34,10 @@ NdSbp without_partial(const NdSbp& sbp) {
   return NdSbp(list);
 }
 
-Tensor boxed(const Tensor& x, const GlobalSpec* to) {
+Tensor redistributed(const Tensor& x, const GlobalSpec* to) {
   if (x.spec() == to) return x;
-  if (Tracer* trace = tracer()) return trace->box(x, to, true);
-  return Tensor::global(boxing::box(x.spec(), to, x.shape(), x.dtype(), x.array()), x.shape(), x.dtype(), to);
+  if (Tracer* trace = tracer()) return trace->redistribute(x, to, true);
+  return Tensor::global(boxing::redistribute(x.spec(), to, x.shape(), x.dtype(), x.array()), x.shape(), x.dtype(), to);
 }
 
 class Function : public Node {
@@ -293,7 +293,7 @@ HOLON_OP(to_global,
         return;
       }
       check_nd_sbp(x.shape(), p, s, "to_global");
-      Tensor out = boxed(x, intern_spec(p, s));
+      Tensor out = redistributed(x, intern_spec(p, s));
       if (x.requires_grad() && grad_enabled()) {
         if (out == x) out = x.detach();
         NdSbp back = has_grad_sbp ? c.attrs().as_nd_sbp(c.op().attr("grad_sbp"_attr)) : without_partial(x.nd_sbp());
@@ -343,7 +343,7 @@ Tensor Tensor::full() const {
     bool everywhere = nd_sbp().is_broadcast() && placement().size() == Context::current().world_size();
     if (!everywhere) {
       Placement all = Placement::all(name(placement().device_type()));
-      x = ops::boxed(x, intern_spec(all, sbp::broadcast()));
+      x = ops::redistributed(x, intern_spec(all, sbp::broadcast()));
     }
     x = Tensor::local(x.array());
   }

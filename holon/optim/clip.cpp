@@ -54,7 +54,7 @@ struct Gradients {
   void make_own() {
     for (size_t i = 0; i < grads.size(); ++i) {
       Tensor& g = grads[i];
-      const bool new_value = !(g == params[i].grad());  // boxed just now
+      const bool new_value = !(g == params[i].grad());  // redistributed just now
       // Held here and in the parameter, and in no other place.
       const bool alone =
           (new_value || g.impl()->use_count() <= 2) && (!g.array().defined() || g.array().storage->use_count() <= 1);

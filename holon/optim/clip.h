@@ -27,7 +27,7 @@ Tensor clip_grad_norm_(std::span<const Tensor> params, double max_norm, double n
                        bool error_if_nonfinite = false);
 
 // Brings every element of the gradients of params to at least -clip_value and at most clip_value; a NaN stays.
-// Collective where a gradient is a partial sum, which is boxed first. In build() as clip_grad_norm_(). Errors:
+// Collective where a gradient is a partial sum, which is redistributed first. In build() as clip_grad_norm_(). Errors:
 // clip_value negative.
 void clip_grad_value(std::span<const Tensor> params, double clip_value);
 

@@ -14,13 +14,13 @@ namespace {
 
 constexpr const char* kMaster = "master";
 
-// A copy with the dtype, layout and device that the parameter's state has. Collective where it must be boxed.
+// A copy with the dtype, layout and device that the parameter's state has. Collective where it must be redistributed.
 Tensor loaded(const Tensor& t, DType dtype, const GlobalSpec* spec, const Tensor& param) {
-  Tensor boxed = !spec || t.spec() == spec ? t : t.to_global(spec->placement, spec->nd_sbp);
+  Tensor redistributed = !spec || t.spec() == spec ? t : t.to_global(spec->placement, spec->nd_sbp);
   Array a;
-  if (boxed.array().defined()) {
-    a = Array::empty(boxed.array().shape, dtype, spec ? boxed.array().device : param.device());
-    kernels::copy(boxed.array(), a);
+  if (redistributed.array().defined()) {
+    a = Array::empty(redistributed.array().shape, dtype, spec ? redistributed.array().device : param.device());
+    kernels::copy(redistributed.array(), a);
   }
   return spec ? Tensor::global(std::move(a), t.shape(), dtype, spec) : Tensor::local(std::move(a));
 }

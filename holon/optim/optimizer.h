@@ -24,7 +24,8 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  // Updates every parameter that has a gradient. Collective where a gradient must be boxed, and with LAMB and LARS.
+  // Updates every parameter that has a gradient. Collective where a gradient must be redistributed, and with LAMB and
+  // LARS.
   void step();
   // The same after a closure that computes the gradients and returns the loss, which is returned.
   Tensor step(const std::function<Tensor()>& closure);
@@ -50,9 +51,9 @@ class Optimizer {
   // The state by name, without entries that do not exist yet. The tensors are the optimizer's own.
   std::vector<std::pair<std::string, Tensor>> state() const;
   StateDict state_dict() const;
-  // Takes copies, boxed to the parameters' layout (collective for global ones). Errors (before anything is changed),
-  // naming the entry: one that this optimizer has not, or a parameter with a part of its state only; another shape or
-  // kind (local, global); a missing group.
+  // Takes copies, redistributed to the parameters' layout (collective for global ones). Errors (before anything is
+  // changed), naming the entry: one that this optimizer has not, or a parameter with a part of its state only; another
+  // shape or kind (local, global); a missing group.
   void load_state_dict(const StateDict& dict);
 
   // A graph's steps update the state instead of step(), from lend_state() on until somebody asks for it: give_back()

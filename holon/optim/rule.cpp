@@ -63,7 +63,7 @@ void check_slot(const Rule& rule, const Slot& s, size_t i) {
   if (uses_master(rule, p)) check_state(s.master, "the master copy");
 }
 
-// A tensor in the given layout; collective where it must be boxed.
+// A tensor in the given layout; collective where it must be redistributed.
 Tensor in_layout(const Tensor& t, const GlobalSpec* spec) {
   return !spec || t.spec() == spec ? t : t.to_global(spec->placement, spec->nd_sbp);
 }

@@ -1,11 +1,11 @@
 // Update rules: functions of parameters, gradients, state and step, over many tensors at once.
 //
 // Tensors may be local or global, in any mixture. Each rank updates the parts that it holds; a gradient whose placement
-// or sbp is not its parameter's is boxed to it first (collective), and LAMB and LARS add up their norms over the ranks.
-// An undefined gradient skips its parameter. The state has its parameter's layout, and its dtype, but float32 for
-// bfloat16 and float16, in which arithmetic runs in float32. A partial sum is updated addend by addend where the rule
-// is linear (SGD); otherwise as a broadcast tensor, whose layout its state then has. Nothing is recorded for backward;
-// the version of every changed tensor is counted up.
+// or sbp is not its parameter's is redistributed to it first (collective), and LAMB and LARS add up their norms over
+// the ranks. An undefined gradient skips its parameter. The state has its parameter's layout, and its dtype, but
+// float32 for bfloat16 and float16, in which arithmetic runs in float32. A partial sum is updated addend by addend
+// where the rule is linear (SGD); otherwise as a broadcast tensor, whose layout its state then has. Nothing is recorded
+// for backward; the version of every changed tensor is counted up.
 //
 // Common errors (holon::Error, before anything is changed): lists of unlike lengths; a gradient or a state of another
 // shape, dtype or kind (local, global) than its parameter; a parameter that is not of floating point; options out of

@@ -1,6 +1,6 @@
 // The mark of tensors that are parameters, for those that do not show it by requires_grad: frozen ones, and what is
 // made of a parameter without recording, as a window on it or in another dtype. A parameter's layout is the user's word
-// about memory, so that ops box it last (boxing/events.h).
+// about memory, so that ops redistribute it last (boxing/events.h).
 #pragma once
 
 #include "holon/tensor/tensor.h"

@@ -20,7 +20,7 @@ class Tracer {
   // without data, become symbolic.
   virtual void op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) = 0;
   // t under another spec, outside the recorded graph. asked: by the user, who is not second-guessed.
-  virtual Tensor box(const Tensor& t, const GlobalSpec* to, bool asked) = 0;
+  virtual Tensor redistribute(const Tensor& t, const GlobalSpec* to, bool asked) = 0;
   // This rank's part of t, seen as a part of a tensor of this shape and spec (nullptr: as a local tensor).
   virtual Tensor relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) = 0;
   // t is this rank's part of a global tensor, and ranks along broadcast axes take the first one's value.

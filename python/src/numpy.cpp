@@ -261,12 +261,12 @@ nb::object to_dlpack(const Tensor& t) {
   lent->managed.deleter = [](DLManagedTensor* m) {
     try {
       wait_for(m->tensor.device);
-    } catch (...) {  // the taker's work has failed, or the driver is gone
+    } catch (...) {  // the consumer's work has failed, or the driver is gone
     }
     delete static_cast<Lent*>(m->context);
   };
   PyObject* capsule = PyCapsule_New(&lent->managed, "dltensor", [](PyObject* c) {
-    if (!PyCapsule_IsValid(c, "dltensor")) return;  // its taker has renamed it and frees it
+    if (!PyCapsule_IsValid(c, "dltensor")) return;  // its consumer has renamed it and frees it
     auto* m = static_cast<DLManagedTensor*>(PyCapsule_GetPointer(c, "dltensor"));
     m->deleter(m);
   });

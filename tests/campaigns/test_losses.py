@@ -24,7 +24,7 @@ RANK_PROGRAM = BUILD / "bin/comm_rank_program"
 ROUNDS = 400
 KILLS = 300
 TIMEOUT, HEARTBEAT, LONG = 6, 2, 120
-# Whoever is lost before it has met the others is missing there; with its host the store may be lost, too.
+# Whoever is lost before it is connected to the others is missing there; with its host the store may be lost, too.
 BEFORE = r"missing: |no store answers|the store at|did not form|cannot be reached|not a store of Holon"
 
 
@@ -207,7 +207,7 @@ def test_256_ranks_of_an_ordinary_user():
         resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 
     done = subprocess.run(
-        [BUILD / "bin/holon-launch", "-n", "256", RANK_PROGRAM, "meet"],
+        [BUILD / "bin/holon-launch", "-n", "256", RANK_PROGRAM, "barrier"],
         env=environment(OMP_NUM_THREADS=1, HOLON_ARENA_GB=1, HOLON_RENDEZVOUS_TIMEOUT_S=500, HOLON_COMM_TIMEOUT_S=500),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

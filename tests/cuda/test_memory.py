@@ -41,7 +41,7 @@ def test_memory_is_counted_and_used_again():
 def test_out_of_memory_names_sizes_and_leaves_the_rest_usable():
     x = flow.ones(1000, device="cuda:0")
     with pytest.raises(
-        RuntimeError, match=r"out of memory on cuda:0: .* MiB .* were asked for; .* in use and .* cached.* free of"
+        RuntimeError, match=r"out of memory on cuda:0: .* MiB .* were requested; .* in use and .* cached.* free of"
     ):
         flow.empty(1 << 45, dtype=flow.uint8, device="cuda:0")
     assert (x + 1).sum().item() == 2000

@@ -34,7 +34,7 @@ def test_it_loads():
 
 def test_what_is_asked_without_a_device():
     done = python("import holon\nif not holon.cuda.is_available():\n  holon.ones(2, device='cuda')")
-    assert done.returncode == 0 or "a cuda device was asked for and there is none: CUDA" in done.stderr
+    assert done.returncode == 0 or "a cuda device was requested and there is none: CUDA" in done.stderr
 
 
 def test_it_has_all_forms():

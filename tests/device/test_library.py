@@ -53,7 +53,7 @@ def test_what_is_refused(tmp_path):
     text.write_text("no library")
     refused(text, "cannot be loaded")
     refused(build(tmp_path / "old.so", "robot", "77.8.9"), "is version 77.8.9", flow.__version__)
-    refused(build(tmp_path / "unversioned.so", "robot", None), "it is no device backend of Holon")
+    refused(build(tmp_path / "unversioned.so", "robot", None), "it is not a device backend of Holon")
     refused(build(tmp_path / "twin.so", "doll toy"), "the name toy is that of another type of devices")
     refused(build(tmp_path / "cuda.so", "cuda"), "HOLON_CUDA_LIBRARY")
 
@@ -86,7 +86,7 @@ def test_a_type_without_a_device_says_why(tmp_path):
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first == "robot ['cpu', 'cuda', 'robot']"
-    assert rest == ['a robot device was asked for and there is none: the shelf is empty. Use "cpu".'] * 3
+    assert rest == ['a robot device was requested and there is none: the shelf is empty. Use "cpu".'] * 3
 
 
 def test_a_list_with_a_file_that_is_not_there(tmp_path):

@@ -146,7 +146,7 @@ TEST(Toy, DataTravelsBetweenItsDevicesAndTheCpu) {
   EXPECT_GE(later->elapsed_ms(*event), 0);
 }
 
-TEST(Toy, RanksBoxBetweenItAndTheCpu) {
+TEST(Toy, RanksRedistributeBetweenItAndTheCpu) {
   comm::run_ranks(2, [](int) {
     const Placement cpu = Placement::all("cpu"), toy = Placement::all("toy");
     const Tensor x = to_global(ramp({4, 3}), cpu, sbp::broadcast());

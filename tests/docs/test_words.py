@@ -33,9 +33,13 @@ TEXT = {
 NAMES = {
     r"kBox(?!ing)|BoxCost|merge_boxes|is_single_box(?!ing)": "boxing",
     r"more_forms|join_forms|only_form": "variant",
+    r"[Hh]and_?[Oo]ver|[gG]iver(?!s?_rank)|(?<!s)[tT]aker": "point-to-point transfer, sender, receiver",
+    r"[mM]eeting|(?<![a-z])meets?(?![a-z])": "collective, rendezvous, sync",
+    r"[bB]ounce|Patience|kPatience|Maker": "staging buffer, timeout, factory",
+    r"copy_box|sum_box|box_input|box_async": "region, redistribute",
 }
 # Where other names or other people's words stand.
-EXCEPT = ("docs/glossary.md", "holon/kernels/", "holon/array/device", "holon/dispatch/on_device", "python/holon/_C.pyi")
+EXCEPT = ("docs/glossary.md", "python/holon/_C.pyi")
 
 LITERAL = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"(?:\s*"(?:[^"\\\n]|\\.)*")*|\'(?:[^\'\\\n]|\\.)+\'')
 

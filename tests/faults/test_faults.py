@@ -18,7 +18,7 @@ from harness.ranks import environment
 CAMPAIGN = Path(__file__).parent / "campaign.py"
 SLOW = 40  # seconds that a busy machine may take beyond a time-out; who hangs is killed after 60
 PLACE = r"(programs|graphs)\.py:\d+"
-# Before the ranks have met there is no call yet; they say who is missing.
+# Before the ranks are connected there is no call yet; they say who is missing.
 MEETING = (
     r"did not form|is not a store of Holon|while the world was forming|no store answers"
     r"|closed the connection|has joined the others"
@@ -173,7 +173,7 @@ def test_no_false_alarm(timeout, load, steps):
 
 
 def check_graph(world, timeout, says, culprit_too=False):
-    """As check(), of a graph: hand-overs of a pipeline have no group, and a rank may hear of it from one in between."""
+    """As check(), of a graph: transfers of a pipeline have no group, and a rank may hear of it from one in between."""
     culprit = world["culprit"]
     for rank, r in enumerate(world["ranks"]):
         if rank == culprit and not culprit_too:
@@ -215,7 +215,7 @@ def test_graphs_of_which_a_rank_does_not_come(fault, says):
         (
             "skip",
             r"disagree on what to call"
-            r"|did not (post|arrive|take).*(Rank CULPRIT waits in another group|for rank CULPRIT\b)",
+            r"|did not (send|arrive|receive).*(Rank CULPRIT waits in another group|for rank CULPRIT\b)",
         ),
         ("other graph", "disagree on the call's arguments"),
     ],

@@ -163,7 +163,7 @@ def test_a_slow_cable():
     """20 ms each way and 20 MB/s: everything works, and takes its time."""
     start = time.monotonic()
     with Hosts(2, slow=(0.02, 20e6)) as hosts:
-        codes, outputs = finish(launch(hosts, 1, RANK_PROGRAM, "meet", launcher=[BUILD / "bin/holon-launch"]))
+        codes, outputs = finish(launch(hosts, 1, RANK_PROGRAM, "barrier", launcher=[BUILD / "bin/holon-launch"]))
         assert codes == [0, 0], outputs
         assert time.monotonic() - start > 0.2
         codes, outputs = finish(launch(hosts, 2, RANK_PROGRAM, "brief", launcher=[BUILD / "bin/holon-launch"]))
@@ -251,7 +251,7 @@ def test_a_host_that_is_cut_off_is_noticed_by_its_silence(how, mode):
 
 def test_a_host_that_does_not_come():
     with Hosts(2) as hosts:
-        ranks = by_hand(hosts, 2, [RANK_PROGRAM, "meet"], HOLON_RENDEZVOUS_TIMEOUT_S=2)
+        ranks = by_hand(hosts, 2, [RANK_PROGRAM, "barrier"], HOLON_RENDEZVOUS_TIMEOUT_S=2)
         for p in ranks[2:]:
             p.kill()
         codes, outputs = finish(ranks)

@@ -116,7 +116,7 @@ def short(sbp):
 
 
 def on_ranks(call, layouts, n=2):
-    """The results' layouts on n ranks (threads), or None if the op refused or boxed an input or moved data."""
+    """The results' layouts on n ranks (threads), or None if the op refused or redistributed an input or moved data."""
     tensors = call.tensors()
 
     def rank(_):

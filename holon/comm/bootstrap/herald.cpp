@@ -61,9 +61,9 @@ void Herald::ended(int rank, const std::string& how) {
   state_->changed.notify_all();
 }
 
-void Herald::finish(std::chrono::milliseconds patience) {
+void Herald::finish(std::chrono::milliseconds timeout) {
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait_for(lock, patience, [&] { return state_->gone || state_->news.empty(); });
+  state_->changed.wait_for(lock, timeout, [&] { return state_->gone || state_->news.empty(); });
 }
 
 }  // namespace holon::comm

@@ -15,10 +15,10 @@ class Herald {
   Herald(const Herald&) = delete;
   Herald& operator=(const Herald&) = delete;
 
-  // how: "has ended", say. Ranks that have not met yet need not wait for it.
+  // how: "has ended", say. Ranks that are not connected yet need not wait for it.
   void ended(int rank, const std::string& how);
   // Waits until all is told, or there is no store to tell any more, or for so long.
-  void finish(std::chrono::milliseconds patience);
+  void finish(std::chrono::milliseconds timeout);
 
  private:
   struct State;

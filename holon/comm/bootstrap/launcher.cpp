@@ -43,7 +43,7 @@ constexpr auto kTermToKill = std::chrono::milliseconds(2000);
 // those that miss a rank which was killed, and could say nothing itself.
 constexpr auto kLastWords = std::chrono::milliseconds(400);
 constexpr auto kTellOfFailure = std::chrono::milliseconds(5000), kTellOfEnd = std::chrono::milliseconds(500);
-constexpr auto kReaderTick = std::chrono::milliseconds(50), kReaderPatience = std::chrono::milliseconds(5000);
+constexpr auto kReaderTick = std::chrono::milliseconds(50), kReaderTimeout = std::chrono::milliseconds(5000);
 constexpr size_t kTailBytes = 16384;
 constexpr int kTailLines = 30;
 
@@ -242,7 +242,7 @@ class Launcher {
   void agree_on_token() {
     if (!o_.token_file.empty()) setenv("HOLON_STORE_TOKEN_FILE", o_.token_file.c_str(), 1);
     token_ = store_token(o_.node_rank == 0, settings::number("HOLON_RENDEZVOUS_TIMEOUT_S"));
-    // Launchers of one machine that meet at its loopback address could not tell each other.
+    // Launchers of one machine that use its loopback address could not tell each other.
     if (!token_.empty() || (o_.nnodes > 1 && !several_hosts())) return;
     if (o_.node_rank != 0)
       fail_value(
@@ -433,7 +433,7 @@ class Launcher {
   // What has failed, or is told to end, ends though nobody reads.
   void write_out(Output& output) {
     if (first_failed_ >= 0 || interrupted_by_) {
-      output.drain(kReaderPatience);
+      output.drain(kReaderTimeout);
       return;
     }
     while (!output.drain(kReaderTick)) {

@@ -1,4 +1,4 @@
-// holon-launch: starts one process per rank on this machine, serves the store they meet at, and sees to it that all of
+// holon-launch: starts one process per rank on this machine, serves their store, and sees to it that all of
 // them end together.
 #pragma once
 

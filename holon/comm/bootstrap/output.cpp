@@ -85,12 +85,12 @@ bool Output::full() const {
   return state_->waiting.size() > kFull;
 }
 
-bool Output::drain(std::chrono::milliseconds patience) {
+bool Output::drain(std::chrono::milliseconds timeout) {
   std::unique_lock lock(state_->mutex);
   auto done = [&] { return state_->waiting.empty() && !state_->writing; };
   while (!done()) {
     const size_t before = state_->taken;
-    if (!state_->changed.wait_for(lock, patience, [&] { return done() || state_->taken != before; })) return false;
+    if (!state_->changed.wait_for(lock, timeout, [&] { return done() || state_->taken != before; })) return false;
   }
   return true;
 }

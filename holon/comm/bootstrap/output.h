@@ -24,7 +24,7 @@ class Output {
   // Whether there is so much to write that the ranks should wait.
   bool full() const;
   // Waits until all is written. False: nobody has taken a byte for so long.
-  bool drain(std::chrono::milliseconds patience);
+  bool drain(std::chrono::milliseconds timeout);
 
  private:
   struct State;

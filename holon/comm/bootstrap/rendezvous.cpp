@@ -39,10 +39,10 @@ std::string host_identity() {
   return boot + "," + given + "/" + (given.empty() ? name : given);
 }
 
-// The token, and where to meet. A world without a token stays within this machine: what it listens at are loopback
-// addresses.
-MeetingPlace place_to_meet(const Context& context, bool several, double limit_s, std::string* token) {
-  MeetingPlace place = meeting_place();
+// The token, and the store's address. A world without a token stays within this machine: what it listens at are
+// loopback addresses.
+RendezvousAddress address_for_ranks(const Context& context, bool several, double limit_s, std::string* token) {
+  RendezvousAddress place = rendezvous_address();
   *token = store_token(context.rank() == 0, limit_s);
   if (!token->empty() || names_this_machine(place.host)) return place;
   constexpr char kHowTo[] =
@@ -80,19 +80,19 @@ std::string machine(const std::string& host) { return host.substr(host.find('/')
 
 }  // namespace
 
-Meeting meet(const Context& context, const std::string& socket_name) {
+Rendezvous rendezvous(const Context& context, const std::string& socket_name) {
   const double limit_s = settings::number("HOLON_RENDEZVOUS_TIMEOUT_S");
   const auto start = std::chrono::steady_clock::now();
   auto left_s = [&] {
     return std::max(0.0, limit_s - std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   };
   const int rank = context.rank(), size = context.world_size();
-  const bool several = context.local_world_size() < size && !names_this_machine(meeting_place().host);
+  const bool several = context.local_world_size() < size && !names_this_machine(rendezvous_address().host);
   std::string token;
-  const auto [host, port] = place_to_meet(context, several, left_s(), &token);
+  const auto [host, port] = address_for_ranks(context, several, left_s(), &token);
   const std::string where = place_text(host, port);
 
-  Meeting m;
+  Rendezvous m;
   m.store_host = host, m.store_port = port, m.token = token;
   if (rank == 0 && !settings::flag("HOLON_STORE_HOSTED"))
     m.server = std::make_unique<StoreServer>(store_addresses(host, port, several, left_s()), token);

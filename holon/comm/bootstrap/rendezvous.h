@@ -20,7 +20,7 @@ struct RankInfo {
   std::string address;  // where ranks of other hosts reach it, as far as it knew before they had come
 };
 
-struct Meeting {
+struct Rendezvous {
   std::unique_ptr<StoreServer> server;  // in rank 0, where nobody else serves the store
   std::unique_ptr<StoreClient> client;
   std::vector<RankInfo> ranks;
@@ -33,6 +33,6 @@ struct Meeting {
 // Blocks until all ranks of the world have come to MASTER_ADDR:MASTER_PORT. Errors, all within
 // HOLON_RENDEZVOUS_TIMEOUT_S: ranks are missing (named), the port is in use, a rank is there twice, WORLD_SIZE or the
 // token differ, ranks are of different builds. At once: ranks are on several hosts and have no token.
-Meeting meet(const Context& context, const std::string& socket_name);
+Rendezvous rendezvous(const Context& context, const std::string& socket_name);
 
 }  // namespace holon::comm

@@ -36,8 +36,8 @@ std::string first_of_nodelist(const std::string& list) {
   return first;
 }
 
-MeetingPlace meeting_place() {
-  MeetingPlace place;
+RendezvousAddress rendezvous_address() {
+  RendezvousAddress place;
   place.host = env("MASTER_ADDR");
   if (place.host.empty() && !env("SLURM_STEP_NUM_TASKS").empty())
     place.host = first_of_nodelist(env("SLURM_STEP_NODELIST"));

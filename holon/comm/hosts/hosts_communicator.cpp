@@ -195,24 +195,24 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
   const uint64_t read = stats_.bytes_read;
   local_->all_gather_bytes(info, &own, sizeof own, local_sizes.data());
   stats_.bytes_read = read;
-  struct Sheet {
+  struct SizeList {
     std::vector<std::byte> bytes;
-    Sheet(size_t members) : bytes(sizeof(Envelope) + members * sizeof(uint64_t)) {}
+    SizeList(size_t members) : bytes(sizeof(Envelope) + members * sizeof(uint64_t)) {}
     uint64_t* sizes() { return reinterpret_cast<uint64_t*>(bytes.data() + sizeof(Envelope)); }
   };
-  std::vector<Sheet> sheets;
-  for (auto& members : by_host_) sheets.emplace_back(members.size());
+  std::vector<SizeList> size_lists;
+  for (auto& members : by_host_) size_lists.emplace_back(members.size());
   auto mine = static_cast<size_t>(my_host_);
   if (leads()) {
-    std::memcpy(sheets[mine].bytes.data(), &mine_, sizeof mine_);
-    std::copy(local_sizes.begin(), local_sizes.end(), sheets[mine].sizes());
+    std::memcpy(size_lists[mine].bytes.data(), &mine_, sizeof mine_);
+    std::copy(local_sizes.begin(), local_sizes.end(), size_lists[mine].sizes());
     std::vector<Network::Message> send, receive;
     for (size_t h = 0; h < by_host_.size(); ++h) {
       if (h == mine) continue;
       int leader = rank_of(by_host_[h][0]);
-      send.push_back({leader, tag(kSheet), sheets[mine].bytes.data(), sheets[mine].bytes.size()});
-      receive.push_back({leader, tag(kSheet), sheets[h].bytes.data(), sheets[h].bytes.size()});
-      stats_.bytes_received += sheets[h].bytes.size();
+      send.push_back({leader, tag(kSizes), size_lists[mine].bytes.data(), size_lists[mine].bytes.size()});
+      receive.push_back({leader, tag(kSizes), size_lists[h].bytes.data(), size_lists[h].bytes.size()});
+      stats_.bytes_received += size_lists[h].bytes.size();
     }
     auto transit = world_.network().start(send, receive);
     wait(*transit, true);
@@ -220,11 +220,12 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
     for (size_t h = 0; h < by_host_.size(); ++h) {
       if (h == mine) continue;
       Envelope theirs;
-      std::memcpy(&theirs, sheets[h].bytes.data(), sizeof theirs);
+      std::memcpy(&theirs, size_lists[h].bytes.data(), sizeof theirs);
       compare(theirs, rank_of(by_host_[h][0]));
     }
     for (size_t h = 0; h < by_host_.size(); ++h)
-      for (size_t i = 0; i < by_host_[h].size(); ++i) sizes[static_cast<size_t>(by_host_[h][i])] = sheets[h].sizes()[i];
+      for (size_t i = 0; i < by_host_[h].size(); ++i)
+        sizes[static_cast<size_t>(by_host_[h][i])] = size_lists[h].sizes()[i];
   }
   CallInfo told = info;
   told.fingerprint ^= 2;

@@ -44,7 +44,7 @@ class HostsCommunicator final : public Communicator {
  private:
   class Block;  // memory that the ranks of this host reach
   class Pulling;
-  enum Tag : uint64_t { kEnvelope = 1, kSheet, kData };
+  enum Tag : uint64_t { kEnvelope = 1, kSizes, kData };
   // What a leader tells the next host of its call: bytes on the wire.
   struct Envelope {
     uint64_t fingerprint;

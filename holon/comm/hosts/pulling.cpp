@@ -1,6 +1,6 @@
 #include "holon/comm/hosts/pulling.h"
 
-#include "holon/kernels/boxes.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::comm {
 
@@ -22,8 +22,8 @@ HostsCommunicator::Pulling::Pulling(HostsCommunicator& group, const CallInfo& in
       staging_(s_.direct ? 0 : bytes_of(s_.shown_elements)),
       shown_(s_.direct ? out_ : staging_.data()) {}
 
-// Different calls have different tags, so that their data cannot meet; the leaders' envelopes show which calls they
-// are.
+// Different calls have different tags, so that their data cannot be mixed up; the leaders' envelopes show which calls
+// they are.
 uint64_t HostsCommunicator::Pulling::tag_of(const Packet& p) const {
   return group_.tag(kData, group_.check_, static_cast<uint64_t>(p.number));
 }
@@ -34,9 +34,9 @@ void HostsCommunicator::Pulling::gather(std::byte* dst, const Dims& dst_strides,
   for (int o : owners)
     from.push_back(peers_[static_cast<size_t>(group_.local_place_[static_cast<size_t>(o)])] + start * item_);
   if (from.size() > 1)
-    kernels::sum_box(dst, dst_strides, from, strides, shape, info_.dtype);
+    kernels::sum_region(dst, dst_strides, from, strides, shape, info_.dtype);
   else if (from[0] != dst)
-    kernels::copy_box(dst, dst_strides, from[0], strides, shape, item_);
+    kernels::copy_region(dst, dst_strides, from[0], strides, shape, item_);
 }
 
 bool HostsCommunicator::Pulling::is_sent_in_place(const Packet& p) const {
@@ -102,9 +102,9 @@ void HostsCommunicator::Pulling::finish_pull(size_t i, std::span<const std::byte
   std::byte* dst = out_ + p.dst_start * item_;
   Dims strides = contiguous_strides(p.shape);
   if (terms.size() > 1)
-    kernels::sum_box(dst, out_strides_, terms, strides, p.shape, info_.dtype);
+    kernels::sum_region(dst, out_strides_, terms, strides, p.shape, info_.dtype);
   else
-    kernels::copy_box(dst, out_strides_, terms[0], strides, p.shape, item_);
+    kernels::copy_region(dst, out_strides_, terms[0], strides, p.shape, item_);
 }
 
 void HostsCommunicator::Pulling::finish() {

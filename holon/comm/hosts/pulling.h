@@ -33,13 +33,13 @@ class HostsCommunicator::Pulling {
   void start(size_t in_bytes);
   // What needs no other host, and the local addends of what does.
   void pull_local();
-  // Waits for what others send, shares it on this host, and ends the meeting.
+  // Waits for what others send, shares it on this host, and ends the collective.
   void finish();
 
  private:
   size_t bytes_of(int64_t elements) const { return static_cast<size_t>(elements * item_); }
   uint64_t tag_of(const Packet& p) const;
-  // dst receives a box of one member of this host, or the sum of those of several.
+  // dst receives a region of one member of this host, or the sum of those of several.
   void gather(std::byte* dst, const Dims& dst_strides, const std::vector<int>& owners, int64_t start,
               const Dims& strides, const Dims& shape) const;
   bool is_sent_in_place(const Packet& p) const;

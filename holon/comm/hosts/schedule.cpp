@@ -19,7 +19,7 @@ struct Crossing {
   int64_t at = 0;
 };
 
-// True if a box with these strides is one stretch of memory.
+// True if a region with these strides is one stretch of memory.
 bool one_stretch(const Dims& shape, const Dims& strides) {
   int64_t expected = 1;
   for (int i = shape.size() - 1; i >= 0; --i) {
@@ -30,7 +30,7 @@ bool one_stretch(const Dims& shape, const Dims& strides) {
   return true;
 }
 
-// Large boxes travel in pieces along their first axis: one is summed while another is on its way.
+// Large regions travel in pieces along their first axis: one is summed while another is on its way.
 std::vector<Pull> in_pieces(std::vector<Pull> pulls, const Dims& out_strides, int64_t item_bytes) {
   constexpr int64_t kPieceBytes = 4 << 20;
   std::vector<Pull> pieces;
@@ -75,7 +75,7 @@ HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& 
     return by;
   };
 
-  // Every box that crosses, in an order that all members share.
+  // Every region that crosses, in an order that all members share.
   using Key = std::tuple<int, std::vector<int>, int64_t, std::vector<int64_t>, std::vector<int64_t>>;
   std::map<Key, size_t> known;
   std::vector<Crossing> crossings;

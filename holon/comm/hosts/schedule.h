@@ -1,9 +1,9 @@
 // How a group that spans several hosts does its pulls: what crosses from one host to another, once each, and who reads
 // what from whose memory. Pure: every member works out the same from the same arguments.
 //
-// A box that several ranks of one host want from another crosses once, and they share it. A sum over members of another
-// host is taken there first, so that one box crosses instead of one per addend. The work is spread: the i-th rank of a
-// host sends to and receives from the i-th rank of another where it has the choice.
+// A region that several ranks of one host want from another crosses once, and they share it. A sum over members of
+// another host is taken there first, so that one region crosses instead of one per addend. The work is spread: the i-th
+// rank of a host sends to and receives from the i-th rank of another where it has the choice.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace holon::comm {
 
-// A box that crosses: that of one member, or the sum over several members of one host, in this order.
+// A region that crosses: that of one member, or the sum over several members of one host, in this order.
 struct Packet {
   std::vector<int> addends;
   int64_t src_start = 0;
@@ -46,8 +46,8 @@ struct HostPull {
 struct HostSchedule {
   std::vector<Packet> send, receive;  // this member's
   std::vector<HostPull> pulls;        // this member's
-  // Where this member receives: in the new part itself, if every box is a stretch of it that needs nothing added; else
-  // in staging memory of this many elements.
+  // Where this member receives: in the new part itself, if every region is a stretch of it that needs nothing added;
+  // else in staging memory of this many elements.
   bool direct = false;
   int64_t shown_elements = 0;
   bool reads_before = false;  // some member of my host reads peers' parts: to copy, or to sum before it sends

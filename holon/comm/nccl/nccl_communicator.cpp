@@ -54,7 +54,7 @@ class Watch {
   bool running_ = false;
 };
 
-// A wire is a communicator of the giver and the taker, with its own stream.
+// A wire is a communicator of the sender and the receiver, with its own stream.
 class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
  public:
   NcclCommunicator(std::span<const int> ranks, int index, const std::byte* id, int device_index, bool wire = false)
@@ -68,7 +68,7 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
       connect();
     } else {
       cuda::use_device(device_index);
-      handle_ = meet(id);
+      handle_ = connect(id);
     }
     Watch::get().add(this);
   }
@@ -232,12 +232,12 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
 
   // The library waits without end for a member that does not come, and cannot be told to stop before there is a handle:
   // a thread does that, and is left to it where nobody will come.
-  nccl::Handle meet(const std::byte* id) {
+  nccl::Handle connect(const std::byte* id) {
     struct Start {
       std::mutex mutex;
       std::condition_variable changed;
       std::vector<int> ranks;
-      std::array<std::byte, DeviceCommunicatorMaker::kIdBytes> id;
+      std::array<std::byte, DeviceCommunicatorFactory::kIdBytes> id;
       bool over = false;
       std::string error;
       nccl::Handle handle = nullptr;
@@ -435,7 +435,7 @@ void Watch::run() {
   }
 }
 
-class Maker final : public DeviceCommunicatorMaker {
+class Factory final : public DeviceCommunicatorFactory {
  public:
   std::string missing() override { return nccl::missing(); }
   std::string identity(int device_index) override { return nccl::identity(device_index); }
@@ -450,7 +450,8 @@ class Maker final : public DeviceCommunicatorMaker {
   }
 };
 
-const bool registered = on_device_registration([](DeviceType type) { set_device_communicator_maker(type, new Maker); });
+const bool registered =
+    on_device_registration([](DeviceType type) { set_device_communicator_factory(type, new Factory); });
 
 }  // namespace
 

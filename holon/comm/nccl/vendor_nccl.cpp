@@ -1,4 +1,4 @@
-// NCCL, loaded when ranks on devices first meet, so that machines without it need none.
+// NCCL, loaded when ranks on devices first communicate, so that machines without it need none.
 #include "holon/comm/nccl/vendor_nccl.h"
 
 #include <dlfcn.h>
@@ -75,7 +75,7 @@ std::string identity(int device_index) {
 }
 
 void make_id(std::byte* id) {
-  static_assert(sizeof(ncclUniqueId) == DeviceCommunicatorMaker::kIdBytes);
+  static_assert(sizeof(ncclUniqueId) == DeviceCommunicatorFactory::kIdBytes);
   ncclUniqueId unique;
   if (const std::string error = words(library().GetUniqueId(&unique), "ncclGetUniqueId"); !error.empty())
     fail_runtime("cannot create a communicator of cuda devices: {}.", error);

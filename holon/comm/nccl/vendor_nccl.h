@@ -13,7 +13,7 @@ namespace holon::comm::nccl {
 
 using Handle = void*;  // one member's communicator
 
-std::string missing();  // DeviceCommunicatorMaker has what these three mean
+std::string missing();  // DeviceCommunicatorFactory has what these three mean
 std::string identity(int device_index);
 void make_id(std::byte* id);
 

@@ -31,13 +31,13 @@ OverGloo* load_gloo() {
 
 }  // namespace
 
-std::unique_ptr<Network> connect_network(int rank, const Meeting& meeting, double timeout_s,
+std::unique_ptr<Network> connect_network(int rank, const Rendezvous& rendezvous, double timeout_s,
                                          const std::function<std::string()>& trouble) {
   BlockingScope unlocked;
   OverGloo* network = load_gloo();
-  auto connections = connect_hosts(rank, meeting, timeout_s, trouble);
+  auto connections = connect_hosts(rank, rendezvous, timeout_s, trouble);
   return std::unique_ptr<Network>(
-      network(rank, static_cast<int>(meeting.ranks.size()), meeting.address.ip.c_str(), &connections, timeout_s));
+      network(rank, static_cast<int>(rendezvous.ranks.size()), rendezvous.address.ip.c_str(), &connections, timeout_s));
 }
 
 }  // namespace holon::comm

@@ -12,7 +12,7 @@ namespace holon::comm {
 
 // Connects this rank with every rank of every other host; all show that they know the token. Collective over the world.
 // Errors: they do not reach each other within timeout_s; what trouble, which is asked now and then, says.
-std::unique_ptr<Network> connect_network(int rank, const Meeting& meeting, double timeout_s,
+std::unique_ptr<Network> connect_network(int rank, const Rendezvous& rendezvous, double timeout_s,
                                          const std::function<std::string()>& trouble);
 
 }  // namespace holon::comm

@@ -86,9 +86,9 @@ struct Talk {
 
 class Connecting {
  public:
-  Connecting(int rank, const Meeting& meeting, double timeout_s, const std::function<std::string()>& trouble)
+  Connecting(int rank, const Rendezvous& rendezvous, double timeout_s, const std::function<std::string()>& trouble)
       : rank_(rank),
-        meeting_(meeting),
+        rendezvous_(rendezvous),
         timeout_s_(timeout_s),
         trouble_(trouble),
         end_(Clock::now() + seconds(timeout_s)) {}
@@ -122,7 +122,7 @@ class Connecting {
   static Clock::duration seconds(double s) {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(s, 1e8)));
   }
-  int host(int r) const { return meeting_.hosts.of_rank[static_cast<size_t>(r)]; }
+  int host(int r) const { return rendezvous_.hosts.of_rank[static_cast<size_t>(r)]; }
   std::string purpose(const Place& listener, int listening_rank) const {
     return fmt::format("data of rank {} {}", listening_rank, listener.id);
   }
@@ -130,20 +130,21 @@ class Connecting {
 
   void listen() {
     std::string why;
-    const auto at = resolve(meeting_.address.ip, 0, &why);
+    const auto at = resolve(rendezvous_.address.ip, 0, &why);
     if (!at.empty()) listener_ = listen_tcp(at[0]);
     if (!listener_)
       fail_runtime("rank {} cannot listen at {} ({}) for ranks of other hosts: {}. HOLON_NET_INTERFACE names another "
                    "interface; this host has {}.",
-                   rank_, meeting_.address.ip, meeting_.address.why, at.empty() ? why : strerror(errno),
+                   rank_, rendezvous_.address.ip, rendezvous_.address.why, at.empty() ? why : strerror(errno),
                    list_interfaces());
   }
 
   void exchange_places() {
-    const Place mine(meeting_.address.ip, local_address(listener_.get()).port(), random_token(), meeting_.address.why);
-    const int size = static_cast<int>(meeting_.ranks.size());
+    const Place mine(rendezvous_.address.ip, local_address(listener_.get()).port(), random_token(),
+                     rendezvous_.address.why);
+    const int size = static_cast<int>(rendezvous_.ranks.size());
     // Rank 0 collects and hands out: each rank asks for all of them with a few requests.
-    StoreClient& store = *meeting_.client;
+    StoreClient& store = *rendezvous_.client;
     auto left_s = [&] { return std::max(0.0, std::chrono::duration<double>(end_ - Clock::now()).count()); };
     store.set(fmt::format("net/{}", rank_), mine.str());
     for (int first = 0; first < size; first += kTogether) {
@@ -200,7 +201,8 @@ class Connecting {
       o.at = Clock::now() + kPause;
       return;
     }
-    Handshake handshake(Handshake::Side::kConnects, meeting_.token, purpose(place(r), r), static_cast<uint32_t>(rank_));
+    Handshake handshake(Handshake::Side::kConnects, rendezvous_.token, purpose(place(r), r),
+                        static_cast<uint32_t>(rank_));
     std::string hello = handshake.begin();
     o.talk.push_back({std::move(fd), std::move(handshake), Clock::now() + kHelloTime, true, std::move(hello)});
   }
@@ -247,7 +249,7 @@ class Connecting {
     if (!fd) return false;
     int one = 1;
     setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    Handshake handshake(Handshake::Side::kListens, meeting_.token, purpose(place(rank_), rank_));
+    Handshake handshake(Handshake::Side::kListens, rendezvous_.token, purpose(place(rank_), rank_));
     incoming_.push_back({std::move(fd), std::move(handshake), Clock::now() + kHelloTime, false, ""});
     return true;
   }
@@ -267,10 +269,10 @@ class Connecting {
         rank_, outgoing_.size() + missing_.size(), outgoing_.size() + missing_.size() == 1 ? "" : "s", timeout_s_, what,
         list_interfaces());
   }
-  const std::string& host_name(int r) const { return meeting_.hosts.names[static_cast<size_t>(host(r))]; }
+  const std::string& host_name(int r) const { return rendezvous_.hosts.names[static_cast<size_t>(host(r))]; }
 
   const int rank_;
-  const Meeting& meeting_;
+  const Rendezvous& rendezvous_;
   const double timeout_s_;
   const std::function<std::string()>& trouble_;
   const Clock::time_point end_;
@@ -284,9 +286,9 @@ class Connecting {
 
 }  // namespace
 
-std::map<int, Fd> connect_hosts(int rank, const Meeting& meeting, double timeout_s,
+std::map<int, Fd> connect_hosts(int rank, const Rendezvous& rendezvous, double timeout_s,
                                 const std::function<std::string()>& trouble) {
-  return Connecting(rank, meeting, timeout_s, trouble).run();
+  return Connecting(rank, rendezvous, timeout_s, trouble).run();
 }
 
 }  // namespace holon::comm

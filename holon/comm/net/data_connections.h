@@ -14,7 +14,7 @@ namespace holon::comm {
 // other listens, at its own address only, until all that it waits for have shown that they know the token: whoever else
 // comes is dropped. Collective over the world. Errors: they do not reach each other within timeout_s; what trouble,
 // which is asked now and then, says.
-std::map<int, Fd> connect_hosts(int rank, const Meeting& meeting, double timeout_s,
+std::map<int, Fd> connect_hosts(int rank, const Rendezvous& rendezvous, double timeout_s,
                                 const std::function<std::string()>& trouble);
 
 }  // namespace holon::comm

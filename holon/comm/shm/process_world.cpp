@@ -42,7 +42,7 @@ void* map_or_fail(int fd, size_t size, int protection, const char* what) {
 }
 
 struct Parts {
-  Meeting meeting;
+  Rendezvous rendezvous;
   std::vector<Watched> processes;    // of each rank of this host
   std::vector<int> local;            // the ranks of this host
   std::vector<std::byte*> arenas;    // of each rank of this host, as this process sees them
@@ -55,7 +55,7 @@ struct Parts {
 // Ranks that are pinned have a core each, which only all of them together show.
 int shared_cores(const Parts& parts) {
   CoreSet all;
-  for (int r : parts.local) all.add(CoreSet::parse(parts.meeting.ranks[static_cast<size_t>(r)].cores));
+  for (int r : parts.local) all.add(CoreSet::parse(parts.rendezvous.ranks[static_cast<size_t>(r)].cores));
   return all.count();
 }
 
@@ -63,7 +63,7 @@ class ProcessWorld final : public World {
  public:
   ProcessWorld(int rank, Parts parts)
       : World(rank, static_cast<int>(parts.arenas.size()), parts.block, shared_cores(parts), false,
-              parts.meeting.hosts),
+              parts.rendezvous.hosts),
         parts_(std::move(parts)),
         arena_(process_arena()) {}
 
@@ -91,7 +91,7 @@ class ProcessWorld final : public World {
   void report_failure(int failed) override {
     if (hosted_) {  // else there is no launcher to tell
       try {
-        auto& store = *parts_.meeting.client;
+        auto& store = *parts_.rendezvous.client;
         if (store.add("failures", 1, kTellSeconds) == 1) store.set("failed", std::to_string(failed), kTellSeconds);
       } catch (const std::exception&) {
         // It is gone or stopped, and the other ranks are to hear of the failure in time.
@@ -105,7 +105,7 @@ class ProcessWorld final : public World {
 
   void spread_abort(int failed, const std::string& reason) override {
     try {
-      auto& store = *parts_.meeting.client;
+      auto& store = *parts_.rendezvous.client;
       if (store.add("aborts", 1, kTellSeconds) == 1)
         store.set(kAbortedKey, fmt::format("{} {}", failed, reason), kTellSeconds);
     } catch (const std::exception&) {
@@ -115,7 +115,7 @@ class ProcessWorld final : public World {
 
   // Rank 0's text, on every rank.
   std::string share(const std::string& text, double limit_s) {
-    StoreClient& store = *parts_.meeting.client;
+    StoreClient& store = *parts_.rendezvous.client;
     if (rank() == 0) {
       store.set("joined", text);
       return text;
@@ -147,8 +147,8 @@ class ProcessWorld final : public World {
     if (status != 0) abort(fmt::format("it has exited with status {}", status));
     finish_device_links(Context::of_process());
     finish();
-    if (parts_.sentry) parts_.sentry->leave(*parts_.meeting.client);
-    parts_.meeting.server.reset();
+    if (parts_.sentry) parts_.sentry->leave(*parts_.rendezvous.client);
+    parts_.rendezvous.server.reset();
   }
 
  private:
@@ -189,7 +189,7 @@ void share_memory(const Context& context, const FdListener& listener, double lim
   const Arena& arena = process_arena();
   const auto place = std::find(parts->local.begin(), parts->local.end(), context.rank()) - parts->local.begin();
   std::vector<Watched> watched;
-  for (int r : parts->local) watched.push_back(Watched::open(parts->meeting.ranks[static_cast<size_t>(r)].pid, r));
+  for (int r : parts->local) watched.push_back(Watched::open(parts->rendezvous.ranks[static_cast<size_t>(r)].pid, r));
 
   // The control block of a host has no owner: it lives as long as anybody maps it.
   Fd control;
@@ -207,7 +207,7 @@ void share_memory(const Context& context, const FdListener& listener, double lim
     parts->block.create(context.world_size());
     arenas = lead_exchange(listener, arena.fd, control.get(), watched, limit_s);
   } else {
-    const RankInfo& leader = parts->meeting.ranks[static_cast<size_t>(parts->local[0])];
+    const RankInfo& leader = parts->rendezvous.ranks[static_cast<size_t>(parts->local[0])];
     try {
       arenas = join_exchange(leader.socket, static_cast<int>(place), arena.fd, watched, &control, limit_s);
     } catch (const Error& e) {
@@ -240,7 +240,7 @@ void share_memory(const Context& context, const FdListener& listener, double lim
 }
 
 void connect_hosts(const Context& context, double limit_s, Parts* parts) {
-  Meeting& m = parts->meeting;
+  Rendezvous& m = parts->rendezvous;
   const Sentry& sentry = parts->sentry.emplace(parts->block, context.rank(), parts->local, parts->processes, m);
   auto trouble = [&] { return sentry.trouble(); };
   parts->network = connect_network(context.rank(), m, limit_s, trouble);
@@ -260,12 +260,12 @@ std::shared_ptr<World> join_processes(const Context& context) {
 
   FdListener listener;
   Parts parts;
-  parts.meeting = meet(context, listener.name());
-  const Hosts& hosts = parts.meeting.hosts;
+  parts.rendezvous = rendezvous(context, listener.name());
+  const Hosts& hosts = parts.rendezvous.hosts;
   for (size_t r = 0; r < size; ++r)
     if (hosts.of_rank.empty() || hosts.of_rank[r] == hosts.of_rank[rank]) parts.local.push_back(static_cast<int>(r));
   if (hosts.names.size() > 1)
-    Sentry::leave_will(parts.meeting, context.rank(), "has ended while the hosts were being connected");
+    Sentry::leave_will(parts.rendezvous, context.rank(), "has ended while the hosts were being connected");
   try {
     share_memory(context, listener, limit_s, &parts);
     if (hosts.names.size() > 1) connect_hosts(context, limit_s, &parts);

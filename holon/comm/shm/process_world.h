@@ -8,8 +8,8 @@
 
 namespace holon::comm {
 
-// Meets the other ranks of the context's world at the store and maps their memory. Blocks until all have come. Errors:
-// see bootstrap/rendezvous.h.
+// Connects to the other ranks of the context's world through the store and maps their memory. Blocks until all have
+// come. Errors: see bootstrap/rendezvous.h.
 std::shared_ptr<World> join_processes(const Context& context);
 
 }  // namespace holon::comm

@@ -62,7 +62,7 @@ struct Sentry::State {
     try {
       store = std::make_unique<StoreClient>(store_host, store_port, token, kConnectSeconds);
     } catch (const std::exception&) {
-      return;  // it has ended since the ranks met, and who heard of that has ended too
+      return;  // it has ended since the ranks connected, and who heard of that has ended too
     }
     try {
       const auto text = store->find(kAbortedKey, kForEver);
@@ -118,7 +118,7 @@ struct Sentry::State {
 };
 
 Sentry::Sentry(ControlBlock block, int rank, std::vector<int> local, const std::vector<Watched>& processes,
-               const Meeting& meeting)
+               const Rendezvous& rendezvous)
     : state_(std::make_shared<State>()) {
   State& s = *state_;
   s.block = block;
@@ -128,15 +128,15 @@ Sentry::Sentry(ControlBlock block, int rank, std::vector<int> local, const std::
     const Watched& w = processes[static_cast<size_t>(r)];
     s.processes.push_back({w.pid, Fd(w.pidfd ? fcntl(w.pidfd.get(), F_DUPFD_CLOEXEC, 0) : -1), r});
   }
-  s.hosts = meeting.hosts;
-  s.store_host = meeting.store_host, s.store_port = meeting.store_port, s.token = meeting.token;
+  s.hosts = rendezvous.hosts;
+  s.store_host = rendezvous.store_host, s.store_port = rendezvous.store_port, s.token = rendezvous.token;
   s.heartbeat_s = heartbeat_limit_s();
   std::thread(&State::run, state_).detach();
 }
 
-void Sentry::leave_will(const Meeting& meeting, int rank, const std::string& what) {
-  const auto& host = meeting.hosts.names[static_cast<size_t>(meeting.hosts.of_rank[static_cast<size_t>(rank)])];
-  meeting.client->will(kAbortedKey, fmt::format("{} {}", rank, ended_text(what, host)));
+void Sentry::leave_will(const Rendezvous& rendezvous, int rank, const std::string& what) {
+  const auto& host = rendezvous.hosts.names[static_cast<size_t>(rendezvous.hosts.of_rank[static_cast<size_t>(rank)])];
+  rendezvous.client->will(kAbortedKey, fmt::format("{} {}", rank, ended_text(what, host)));
 }
 
 void Sentry::look_after(Network& network) { state_->network.store(&network); }

@@ -22,9 +22,9 @@ class Sentry {
   // local: the ranks of this host. processes: of each rank of the world, those of this host watched. Starts the thread,
   // which runs for as long as the process.
   Sentry(ControlBlock block, int rank, std::vector<int> local, const std::vector<Watched>& processes,
-         const Meeting& meeting);
+         const Rendezvous& rendezvous);
   // What other ranks are to hear of this one if its connection to the store ends, e.g. "was killed".
-  static void leave_will(const Meeting& meeting, int rank, const std::string& what);
+  static void leave_will(const Rendezvous& rendezvous, int rank, const std::string& what);
   // From now on its connections are looked after too. It must stay until the rank has finished.
   void look_after(Network& network);
   // Why the world has failed; empty while it has not.

@@ -183,7 +183,7 @@ void Capture::op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in
   }
 }
 
-Tensor Capture::box(const Tensor& t, const GlobalSpec* to, bool asked) {
+Tensor Capture::redistribute(const Tensor& t, const GlobalSpec* to, bool asked) {
   ValueId from = value_of(t), v;
   Tensor out = symbol(t.shape(), t.dtype(), to, {}, &v);
   Node& n = append(NodeKind::kBoxing, {from});

@@ -76,7 +76,7 @@ class Capture final : public Tracer, public optim::ClipRecorder {
   static Capture* current();
 
   void op(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, std::span<Tensor> outputs) override;
-  Tensor box(const Tensor& t, const GlobalSpec* to, bool asked) override;
+  Tensor redistribute(const Tensor& t, const GlobalSpec* to, bool asked) override;
   Tensor relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override;
   Tensor agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override;
   void write(const char* op, const Tensor& self, const Tensor& value) override;

@@ -22,10 +22,10 @@ using NodeId = int32_t;  // a place in Graph::nodes: passes change it
 inline constexpr ValueId kNoValue = -1;
 
 enum class NodeKind : uint8_t {
-  kOp,       // a registered op with a kernel or a view
-  kBoxing,   // in[i] under another spec or placement: out[i]; several in one meeting, if layouts and dtypes are alike
-  kRelabel,  // this rank's part of in[0], seen as a local tensor or as a part of a global one; no bytes move
-  kAgree,    // a part in which ranks along broadcast axes take the first one's value (a local tensor made global)
+  kOp,      // a registered op with a kernel or a view
+  kBoxing,  // in[i] under another spec or placement: out[i]; several in one collective, if layouts and dtypes are alike
+  kRelabel,     // this rank's part of in[0], seen as a local tensor or as a part of a global one; no bytes move
+  kAgree,       // a part in which ranks along broadcast axes take the first one's value (a local tensor made global)
   kAccumulate,  // the sum of in[0] over the micro-batches; its output exists once per step, and each variant adds to it
   kAssign,      // in[0] is written into the external `target`
   kUpdate,      // one group of an optimizer: in[i] is the gradient of slot i; out: the new values of slots with a shard

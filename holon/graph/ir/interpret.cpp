@@ -16,9 +16,9 @@ namespace holon::graph {
 
 namespace {
 
-Tensor boxed(const Tensor& x, const GlobalSpec* to) {
+Tensor redistributed(const Tensor& x, const GlobalSpec* to) {
   if (x.spec() == to) return x;
-  return Tensor::global(boxing::box(x.spec(), to, x.shape(), x.dtype(), x.array()), x.shape(), x.dtype(), to);
+  return Tensor::global(boxing::redistribute(x.spec(), to, x.shape(), x.dtype(), x.array()), x.shape(), x.dtype(), to);
 }
 
 // A copy in new memory, with the same layout.
@@ -90,7 +90,7 @@ class Interpreter {
     const Value& v = g_.value(n.out[o]);
     HOLON_CHECK(t.is_global() == v.is_global() && t.dtype() == v.dtype && (!v.spec || t.shape() == v.shape),
                 "eager gives {} {} for: {}", holon::name(t.dtype()), t.shape(), str(g_, n));
-    if (v.spec && t.spec() != v.spec) t = boxed(t, v.spec);
+    if (v.spec && t.spec() != v.spec) t = redistributed(t, v.spec);
     of_[static_cast<size_t>(n.out[o])] = std::move(t);
   }
 
@@ -98,7 +98,7 @@ class Interpreter {
     switch (n.kind) {
       case NodeKind::kOp: return op(n);
       case NodeKind::kBoxing:
-        for (size_t i = 0; i < n.in.size(); ++i) make(n, i, boxed(at(n.in[i]), g_.value(n.out[i]).spec));
+        for (size_t i = 0; i < n.in.size(); ++i) make(n, i, redistributed(at(n.in[i]), g_.value(n.out[i]).spec));
         return;
       case NodeKind::kRelabel: return relabel(n);
       case NodeKind::kAgree: return agree(n);
@@ -167,7 +167,7 @@ class Interpreter {
     if (u.idle) return;
     for (size_t i = 0; i < slots.size(); ++i) {
       const Tensor& whole = g_.externals[static_cast<size_t>(u.externals[i])].tensor;
-      slots[i].param = u.shards[i] ? copied(boxed(whole.detach(), u.shards[i])) : whole.detach();
+      slots[i].param = u.shards[i] ? copied(redistributed(whole.detach(), u.shards[i])) : whole.detach();
       slots[i].grad = n.in[i] == kNoValue ? Tensor() : at(n.in[i]);
       if (auto it = clipped_.find({n.target, static_cast<int32_t>(i)}); it != clipped_.end())
         slots[i].grad = it->second;

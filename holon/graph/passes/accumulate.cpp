@@ -9,9 +9,9 @@ namespace holon::graph {
 
 namespace {
 
-// Sums over micro-batches: sum(f(g)) = f(sum(g)) for a box, a rearrangement and an addition, so that the sum is taken
-// of what backward makes, and f runs once per step. Casts are left where they are: the sum is taken after them, in the
-// wider dtype.
+// Sums over micro-batches: sum(f(g)) = f(sum(g)) for a boxing, a rearrangement and an addition, so that the sum is
+// taken of what backward makes, and f runs once per step. Casts are left where they are: the sum is taken after them,
+// in the wider dtype.
 class Accumulate {
  public:
   Accumulate(Graph& g, const PassOptions& options)
@@ -60,7 +60,7 @@ class Accumulate {
   }
   bool alone(ValueId v) const { return uses_[static_cast<size_t>(v)] == 1; }
 
-  // Whether the sum is better taken before the box.
+  // Whether the sum is better taken before the boxing.
   bool boxing_waits(const Node& n) const {
     const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
     const bool grows = local_bytes(from) > local_bytes(to);
@@ -68,7 +68,7 @@ class Accumulate {
     return !grows || boxing::plan(from.spec, to.spec, from.shape, from.dtype).max_read_bytes() > 0;
   }
 
-  // Whether ranks would meet once per micro-batch on the way to v, where once per step is enough.
+  // Whether ranks would communicate once per micro-batch on the way to v, where once per step is enough.
   bool communicates_above(ValueId v, int depth) const {
     const Node* n = producer(v);
     if (!n || depth == 0 || !alone(v) || !is_per_batch(n->section)) return false;
@@ -101,7 +101,7 @@ class Accumulate {
         ((is_single_boxing(*n) && boxing_waits(*n)) || (is_rearrangement(*n) && communicates_above(n->in[0], kFar)) ||
          (is_plain_addition(*n) && (communicates_above(n->in[0], kFar) || communicates_above(n->in[1], kFar))));
     if (passes) {
-      // Deeper than a chain of boxes and views goes, the recursion ends: an addition of a few gradients.
+      // Deeper than a chain of boxings and views goes, the recursion ends: an addition of a few gradients.
       for (size_t k = 0; k < n->in.size(); ++k) {
         ValueId sum = sum_of(n->in[k]);
         g_.nodes[static_cast<size_t>(by)].in[k] = sum;

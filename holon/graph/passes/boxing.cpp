@@ -82,7 +82,7 @@ class MergeBoxing {
   bool is_cast(const Node& n) const { return is_op(n) && n.op == op::cast && n.in.size() == 1; }
   int64_t width(ValueId v) const { return static_cast<int64_t>(size_bytes(g_.value(v).dtype)); }
 
-  // cast(box(x)) to fewer bytes becomes box(cast(x)).
+  // cast(boxing(x)) to fewer bytes becomes boxing(cast(x)).
   void narrow_before(NodeId at) {
     Node& n = g_.nodes[static_cast<size_t>(at)];
     if (!is_cast(n) || n.pinned || !spec(n.out[0]) || width(n.out[0]) >= width(n.in[0])) return;
@@ -95,7 +95,7 @@ class MergeBoxing {
     if (boxing::plan(spec(p->in[0]), spec(moved), v.shape, v.dtype).max_read_bytes() == 0) return;
     const ValueId narrow = edit_.value_like(n.out[0], spec(p->in[0])), start = p->in[0];
     track(narrow);
-    const Node box = make_boxing(*p, narrow, n.out[0]);
+    const Node boxing = make_boxing(*p, narrow, n.out[0]);
     forget(n.out[0]);
     remove(made_by_[static_cast<size_t>(moved)]);
     n.in[0] = start;
@@ -103,10 +103,11 @@ class MergeBoxing {
     ++uses(start);
     uses(moved) = 0;
     uses(narrow) = 1;
-    edit_.insert_after(at, box);
+    edit_.insert_after(at, boxing);
   }
 
-  // box(a) + box(b), both of one layout and to one, becomes box(a + b): gradients of a parameter that is used twice.
+  // boxing(a) + boxing(b), both of one layout and to one, becomes boxing(a + b): gradients of a parameter that is used
+  // twice.
   void add_before(NodeId at) {
     Node& n = g_.nodes[static_cast<size_t>(at)];
     if (n.op != op::add || n.in.size() != 2 || n.pinned || n.in[0] == n.in[1] || !spec(n.out[0])) return;
@@ -125,7 +126,7 @@ class MergeBoxing {
     if (!has_signature(*n.op, n.attrs, both, {&meta, 1}, in, sum_spec)) return;
     const ValueId sum = edit_.value_like(n.out[0], from);
     track(sum);
-    const Node box = make_boxing(n, sum, n.out[0]);
+    const Node boxing = make_boxing(n, sum, n.out[0]);
     forget(n.out[0]);
     for (ValueId& v : n.in) {
       const ValueId start = g_.nodes[static_cast<size_t>(made_by_[static_cast<size_t>(v)])].in[0];
@@ -136,10 +137,10 @@ class MergeBoxing {
     }
     n.out[0] = sum;
     uses(sum) = 1;
-    edit_.insert_after(at, box);
+    edit_.insert_after(at, boxing);
   }
 
-  // box(cast(x)) from fewer bytes becomes cast(box(x)).
+  // boxing(cast(x)) from fewer bytes becomes cast(boxing(x)).
   void widen_after(NodeId at) {
     Node& n = g_.nodes[static_cast<size_t>(at)];
     const ValueId wide = n.in[0];

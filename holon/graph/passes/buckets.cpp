@@ -9,9 +9,9 @@ namespace holon::graph {
 
 namespace {
 
-// The way of a gradient: the box, and what follows it up to the update (sums over micro-batches, views).
+// The way of a gradient: the boxing, and what follows it up to the update (sums over micro-batches, views).
 struct Way {
-  NodeId box = -1;
+  NodeId boxing = -1;
   std::vector<NodeId> after;
 };
 
@@ -22,9 +22,9 @@ class Buckets {
 
   void run() {
     std::vector<Way> ways = find();
-    std::sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return a.box < b.box; });
+    std::sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return a.boxing < b.boxing; });
     for (Way& way : ways) {
-      const Node& n = g_.nodes[static_cast<size_t>(way.box)];
+      const Node& n = g_.nodes[static_cast<size_t>(way.boxing)];
       Key key{g_.value(n.in[0]).spec, g_.value(n.out[0]).spec, g_.value(n.in[0]).dtype, n.section, n.stage};
       auto open = std::find_if(open_.begin(), open_.end(), [&](const Open& o) { return o.key == key; });
       if (open == open_.end()) open = open_.insert(open_.end(), Open{key, {}, 0});
@@ -71,14 +71,14 @@ class Buckets {
             const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
             if (from.spec->nd_sbp.has_partial() && !to.spec->nd_sbp.has_partial() &&
                 from.spec->placement == to.spec->placement)
-              way.box = by;
+              way.boxing = by;
             break;
           }
           if (!may_wait(n)) break;
           way.after.push_back(by);
           v = n.in[0];
         }
-        if (way.box >= 0) ways.push_back(std::move(way));
+        if (way.boxing >= 0) ways.push_back(std::move(way));
       }
     }
     return ways;
@@ -86,13 +86,13 @@ class Buckets {
 
   void close(Open& o) {
     if (o.ways.size() < 2) return;
-    const NodeId last = o.ways.back().box;
+    const NodeId last = o.ways.back().boxing;
     Node together = node_like(g_.nodes[static_cast<size_t>(last)], NodeKind::kBoxing);
     for (Way& way : o.ways) {
-      const Node& n = g_.nodes[static_cast<size_t>(way.box)];
+      const Node& n = g_.nodes[static_cast<size_t>(way.boxing)];
       together.in.push_back(n.in[0]);
       together.out.push_back(n.out[0]);
-      edit_.drop(way.box);
+      edit_.drop(way.boxing);
     }
     edit_.insert_after(last, std::move(together));
     for (Way& way : o.ways)

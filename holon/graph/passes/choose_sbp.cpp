@@ -1,11 +1,11 @@
 // Eager chooses a signature for each call by what its own inputs cost; here all readers of a result count as well,
 // backward's among them.
 //
-// Boxes that ops have asked for are taken away in thought: an input of a node is then a value, its source, in a wanted
-// layout, and what all boxes cost is the sum over the different pairs of the two. The signature of a node is changed,
-// along one axis of the ranks, where that sum falls and the node holds no more bytes than before: of a chain of nodes
-// together, where the best of all ways is found by dynamic programming, and node by node, with boxes carried over some
-// nodes. Sweeps end when nothing is gained. A split parameter that stays where it is comes before any time.
+// Boxings that ops have asked for are taken away in thought: an input of a node is then a value, its source, in a
+// wanted layout, and what all boxings cost is the sum over the different pairs of the two. The signature of a node is
+// changed, along one axis of the ranks, where that sum falls and the node holds no more bytes than before: of a chain
+// of nodes together, where the best of all ways is found by dynamic programming, and node by node, with boxings carried
+// over some nodes. Sweeps end when nothing is gained. A split parameter that stays where it is comes before any time.
 #include <algorithm>
 #include <optional>
 #include <unordered_map>
@@ -22,9 +22,9 @@ namespace holon::graph {
 
 namespace {
 
-constexpr double kLeastGain = 0.02;  // of what the boxes around a node cost
+constexpr double kLeastGain = 0.02;  // of what the boxings around a node cost
 constexpr int kMostSweeps = 4;
-constexpr int kFar = 6;  // nodes that a box is carried through
+constexpr int kFar = 6;  // nodes that a boxing is carried through
 
 using Cost = BoxingCost;
 using Known = KnownSignatures::Of;
@@ -62,7 +62,7 @@ class Choose {
   const GlobalSpec*& now(ValueId v) { return now_[static_cast<size_t>(v)]; }
   ValueId source(ValueId v) const { return source_[static_cast<size_t>(v)]; }
 
-  // Which boxes are free to go, and who wants what of whom. False: none is.
+  // Which boxings are free to go, and who wants what of whom. False: none is.
   bool look() {
     const size_t values = g_.values.size();
     fixed_.assign(values, false);
@@ -89,7 +89,7 @@ class Choose {
         continue;
       }
       for (ValueId v : n.in) {
-        // A box that stays takes its input as it is.
+        // A boxing that stays takes its input as it is.
         const GlobalSpec* spec = v == kNoValue ? nullptr
             : is_single_boxing(n)              ? g_.value(n.out[0]).spec
                                                : g_.value(v).spec;
@@ -132,7 +132,7 @@ class Choose {
       if (w.spec == spec) found = &w;
     if (!found) found = &all.emplace_back(Wanted{spec});
     found->readers += more;
-    // Gradients are boxed when they are summed over the micro-batches.
+    // Gradients are redistributed when they are summed over the micro-batches.
     if (by.kind != NodeKind::kUpdate && is_per_batch(by.section)) found->often += more;
   }
 
@@ -151,7 +151,7 @@ class Choose {
     return sum;
   }
 
-  // Of all boxes that the node's signature has a part in.
+  // Of all boxings that the node's signature has a part in.
   Cost cost_around(const Node& n) {
     Cost sum;
     for (size_t i = 0; i < n.in.size(); ++i) {
@@ -255,7 +255,7 @@ class Choose {
   }
 
   // The state of the least cost among those that one axis of the ranks can change and `allowed` lets through; what it
-  // changes the cost of all boxes by.
+  // changes the cost of all boxings by.
   template <class Allowed>
   std::optional<std::pair<State, Cost>> best(size_t at, Allowed allowed) {
     const Known* k = known(at);
@@ -294,8 +294,8 @@ class Choose {
     return carry(at, true, least) || carry(at, false, least);
   }
 
-  // Moves a box from node to node, against the order (up) or along it: each takes the layout on the other side of the
-  // box. What is gained may come some nodes later, where the box meets another one.
+  // Moves a boxing from node to node, against the order (up) or along it: each takes the layout on the other side of
+  // the boxing. What is gained may come some nodes later, where the boxing cancels another one.
   bool carry(size_t at, bool up, Cost least) {
     std::vector<std::pair<size_t, State>> path;  // with the states before
     Cost sum, lowest = least;
@@ -325,7 +325,7 @@ class Choose {
         lowest = sum;
         keep = path.size();
       }
-      // On to where the box is now.
+      // On to where the boxing is now.
       NodeId on = -1;
       if (up) {
         for (size_t i = 0; i < n.in.size() && on < 0; ++i)
@@ -342,7 +342,7 @@ class Choose {
     return keep > 0;
   }
 
-  // Of all boxes that the nodes' signatures have a part in.
+  // Of all boxings that the nodes' signatures have a part in.
   Cost cost_around(const std::vector<size_t>& nodes) {
     std::vector<ValueId> all;
     for (size_t at : nodes) {
@@ -418,7 +418,7 @@ class Choose {
     for (size_t k = 1; k < ways.back().size(); ++k)
       if (ways.back()[k].cost < ways.back()[w].cost) w = k;
     for (size_t i = chain.size(); i-- > 0; w = ways[i][w].before) set(chain[i], ways[i][w].state);
-    // Nodes that also meet beside the chain may have counted on each other's old layouts.
+    // Nodes that are also neighbours outside the chain may have counted on each other's old layouts.
     if (cost_around(chain) - cost_before < Cost{0, -kLeastGain * cost_before.s} && sources_hold(chain)) {
       for (size_t at : chain) mark(at);
       return true;
@@ -427,7 +427,7 @@ class Choose {
     return false;
   }
 
-  // Of the boxes around a node that are not those of its source `link`, nor, unless it is the last, of its result.
+  // Of the boxings around a node that are not those of its source `link`, nor, unless it is the last, of its result.
   Cost cost_beside(const Node& n, ValueId link, bool last) {
     Cost sum;
     for (size_t i = 0; i < n.in.size(); ++i) {
@@ -507,7 +507,7 @@ class Choose {
     for (ValueId v : n.out) changed_[static_cast<size_t>(v)] = clock_;
   }
 
-  // Puts boxes where sources are not as they are wanted, one for all readers of a layout that it can serve.
+  // Puts boxings where sources are not as they are wanted, one for all readers of a layout that it can serve.
   void rebuild() {
     struct Key {
       ValueId source;
@@ -519,7 +519,7 @@ class Choose {
     struct HashKey {
       size_t operator()(const Key& k) const { return hash_words(k.source, k.spec, k.stage, k.section); }
     };
-    std::unordered_map<Key, ValueId, HashKey> boxes;
+    std::unordered_map<Key, ValueId, HashKey> boxings;
     Rewrite edit(g_);
     for (size_t v = 0; v < now_.size(); ++v) g_.values[v].spec = now_[v];
     for (size_t i = 0; i < wants_.size(); ++i) {
@@ -530,7 +530,7 @@ class Choose {
         bool useful = false;
         for (const Wanted& w : readers_[static_cast<size_t>(n.in[0])])
           useful |= w.readers > 0 && w.spec == now(n.out[0]) && w.spec != now(n.in[0]);
-        if (!useful || !boxes.try_emplace({n.in[0], now(n.out[0]), n.stage, n.section}, n.out[0]).second)
+        if (!useful || !boxings.try_emplace({n.in[0], now(n.out[0]), n.stage, n.section}, n.out[0]).second)
           edit.drop(static_cast<NodeId>(i));
         continue;
       }
@@ -545,23 +545,23 @@ class Choose {
         const NodeId by = made_by_[static_cast<size_t>(from)];
         const bool gradient = n.kind == NodeKind::kUpdate && by >= 0;  // it moves as soon as it is there
         const Node& like = gradient ? g_.nodes[static_cast<size_t>(by)] : n;
-        ValueId boxed = kNoValue;
-        for (int s = 0; s <= static_cast<int>(n.section) && boxed == kNoValue; ++s) {
+        ValueId redistributed = kNoValue;
+        for (int s = 0; s <= static_cast<int>(n.section) && redistributed == kNoValue; ++s) {
           const auto section = static_cast<Section>(s);
           if (n.section == Section::kOnceAfter && !gradient && g_.micro_batches > 1 && is_per_batch(section)) continue;
-          auto it = boxes.find({from, wants_[i][k], like.stage, section});
-          if (it != boxes.end()) boxed = it->second;
+          auto it = boxings.find({from, wants_[i][k], like.stage, section});
+          if (it != boxings.end()) redistributed = it->second;
         }
-        if (boxed == kNoValue) {
-          boxed = edit.value_like(from, wants_[i][k]);
-          boxes[{from, wants_[i][k], like.stage, like.section}] = boxed;
-          Node box = make_boxing(like, from, boxed);
+        if (redistributed == kNoValue) {
+          redistributed = edit.value_like(from, wants_[i][k]);
+          boxings[{from, wants_[i][k], like.stage, like.section}] = redistributed;
+          Node boxing = make_boxing(like, from, redistributed);
           if (gradient)
-            edit.insert_after(by, std::move(box));
+            edit.insert_after(by, std::move(boxing));
           else
-            edit.insert_before(static_cast<NodeId>(i), std::move(box));
+            edit.insert_before(static_cast<NodeId>(i), std::move(boxing));
         }
-        g_.nodes[i].in[k] = boxed;
+        g_.nodes[i].in[k] = redistributed;
       }
     }
     edit.commit();
@@ -572,7 +572,7 @@ class Choose {
   const std::vector<bool> of_parameter_ = parameter_values(g_);  // by value
   std::vector<std::vector<size_t>> chains_;
   std::unordered_map<size_t, int64_t> chain_seen_;  // by first node: when
-  std::vector<ValueId> source_;                     // of each value, through free boxes
+  std::vector<ValueId> source_;                     // of each value, through free boxings
   std::vector<const GlobalSpec*> now_;              // of each value
   std::vector<bool> fixed_, free_;                  // by value, by node
   std::vector<std::vector<Wanted>> readers_;        // of each source

@@ -16,7 +16,7 @@ bool reads_peers(const Value& v, const GlobalSpec* from, const GlobalSpec* to);
 // Whether the node gathers a parameter that lies split, without having been asked to by the user.
 bool is_parameter_copy(const Graph& g, const Node& n, const std::vector<bool>& of_parameter);
 
-// Of boxes: parameters that are moved, and seconds.
+// Of boxings: parameters that are moved, and seconds.
 struct BoxingCost {
   int64_t parameters = 0;
   double s = 0;

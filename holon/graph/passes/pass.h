@@ -28,10 +28,10 @@ struct PassOptions {
   int64_t memory_budget_bytes =
       0;  // what is kept for backward is computed again until a rank holds no more; 0: no limit
 
-  int64_t bucket_bytes = 0;  // gradients are boxed together in parcels of about this size; 0: one by one
+  int64_t bucket_bytes = 0;  // gradients are redistributed together in buckets of about this size; 0: one by one
   SplitWeight split_weight = SplitWeight::kNo;
   bool choose_sbp = true;                 // signatures are reconsidered over the whole graph
-  bool keep_parameters = true;            // and no split parameter is boxed to another layout for it
+  bool keep_parameters = true;            // and no split parameter is redistributed to another layout for it
   bool sum_last = false;                  // gradients are summed over micro-batches right before the update
   int64_t fold_bytes = int64_t{1} << 20;  // the largest constant that is computed while compiling
 };
@@ -69,11 +69,11 @@ void fold_constants(Graph& g, const PassOptions& options);
 // One node for all that compute the same of the same: one gather serves several readers.
 void merge_common(Graph& g, const PassOptions& options);
 
-// Chooses other signatures of ops where that lowers what all boxes cost together. What the user requested by to_global
-// stays.
+// Chooses other signatures of ops where that lowers what all boxings cost together. What the user requested by
+// to_global stays.
 void choose_sbps(Graph& g, const PassOptions& options);
 
-// Chains of boxes become one, boxes to where a value is already go, and values move in their narrower dtype.
+// Chains of boxings become one, boxings to where a value is already go, and values move in their narrower dtype.
 void merge_boxing(Graph& g, const PassOptions& options);
 
 // ZeRO as sbp: gradients go to shards, shards are updated, and their new values are gathered.
@@ -84,7 +84,7 @@ void shard_updates(Graph& g, const PassOptions& options);
 void free_parameter_copies(Graph& g, const PassOptions& options);
 
 // ZeRO 3: the layout in which to store each external, nullptr where it stays. The caller converts the tensors
-// (External::tensor) before the passes run; they box them back where they are read.
+// (External::tensor) before the passes run; they redistribute them back where they are read.
 std::vector<const GlobalSpec*> zero3_specs(const Graph& g, const PassOptions& options);
 
 // Backward computes again what is inside the given modules, or what a memory budget does not allow to keep.
@@ -101,7 +101,7 @@ void hoist_once(Graph& g, const PassOptions& options);
 // With several micro-batches: each gradient is summed over them, before what is linear and costs communication.
 void accumulate_gradients(Graph& g, const PassOptions& options);
 
-// Gradients that are boxed alike are boxed together, in the order in which backward makes them.
+// Gradients that are redistributed alike are redistributed together, in the order in which backward makes them.
 void bucket_gradients(Graph& g, const PassOptions& options);
 
 // What no earlier stage waits for becomes Section::kWeight.

@@ -38,11 +38,11 @@ class Rewrite {
 
 // Where a node with the same scope, site, stage and section as another begins.
 Node node_like(const Node& of, NodeKind kind);
-// A box of one value.
+// A boxing of one value.
 Node make_boxing(const Node& like, ValueId from, ValueId to);
 
 bool is_single_boxing(const Node& n);
-// Of a kind that is one op's: not boxes and the like.
+// Of a kind that is one op's: not boxings and the like.
 inline bool is_op(const Node& n) { return n.kind == NodeKind::kOp && n.op; }
 // A window on its input's memory, or the same memory under another name.
 bool is_view(const Node& n);
@@ -55,7 +55,7 @@ int64_t logical_bytes(const Value& v);
 // Of the largest part that a rank of the placement holds.
 int64_t local_bytes(const Value& v);
 
-// The external whose memory each value may be (through views and boxes); -1: its own.
+// The external whose memory each value may be (through views and boxings); -1: its own.
 std::vector<int32_t> alias_roots(const Graph& g);
 
 }  // namespace holon::graph

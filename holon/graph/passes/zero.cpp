@@ -64,22 +64,23 @@ class Zero {
         const ValueId v = g_.nodes[i].in[k];
         if (v == kNoValue) continue;
         NodeId by = made_by[static_cast<size_t>(v)];
-        Node* box = by >= 0 && is_single_boxing(g_.nodes[static_cast<size_t>(by)]) ? &g_.nodes[static_cast<size_t>(by)]
-                                                                                   : nullptr;
+        Node* boxing = by >= 0 && is_single_boxing(g_.nodes[static_cast<size_t>(by)])
+            ? &g_.nodes[static_cast<size_t>(by)]
+            : nullptr;
         const GlobalSpec* shard;
         const bool stored = converted(e);
         if (stored) {
           shard = e.tensor.spec();
         } else {
-          if (!box || g_.value(v).spec != g_.value(e.value).spec) continue;
-          const GlobalSpec* from = g_.value(box->in[0]).spec;
+          if (!boxing || g_.value(v).spec != g_.value(e.value).spec) continue;
+          const GlobalSpec* from = g_.value(boxing->in[0]).spec;
           if (!(from->placement == g_.value(v).spec->placement)) continue;
           shard = shard_of(g_.value(e.value), from, options_);
           if (!shard) continue;
         }
-        if (box && uses[static_cast<size_t>(v)] == 1) {
+        if (boxing && uses[static_cast<size_t>(v)] == 1) {
           g_.value(v).spec = shard;  // the update is the only one that reads it
-          box->pinned = false;
+          boxing->pinned = false;
         } else if (g_.value(v).spec != shard) {
           ValueId part = edit.value_like(v, shard);
           Node like = by >= 0 ? g_.nodes[static_cast<size_t>(by)] : g_.nodes[i];
@@ -113,8 +114,8 @@ class Zero {
     return is_op(n) && n.op == op::cast && size_bytes(g_.value(n.out[0]).dtype) < size_bytes(g_.value(n.in[0]).dtype);
   }
 
-  // A parameter that is in shards is boxed to its layout where forward begins to read it, and again where backward
-  // does.
+  // A parameter that is in shards is redistributed to its layout where forward begins to read it, and again where
+  // backward does.
   void gather_parameters() {
     stored_.assign(g_.externals.size(), false);
     std::vector<ValueId> whole(g_.values.size(), kNoValue);  // of externals that are in shards

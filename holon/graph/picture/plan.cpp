@@ -69,10 +69,10 @@ struct Item {
   Lane lane = Lane::kForward;
   double x = 0, y = 0;
   int stage = 0, place = 0;  // place: among the lane's items, in the order in which they run
-  bool box = false;
+  bool boxing = false;
 };
 
-// What a box does and moves, by the plan.
+// What a boxing does and moves, by the plan.
 struct Moves {
   boxing::StepKind kind = boxing::StepKind::kSlice;  // of the most expensive step
   std::string steps;
@@ -125,8 +125,8 @@ class Drawing {
       m.seconds += plan.predicted_s();
       for (auto& step : plan.steps()) {
         if (i == 0) m.steps += (m.steps.empty() ? "" : ", ") + step.label;
-        if (step.meets() && step.predicted_s > dearest) dearest = step.predicted_s, m.kind = step.kind;
-        if (!step.meets() && dearest < 0) m.kind = step.kind;
+        if (step.communicates() && step.predicted_s > dearest) dearest = step.predicted_s, m.kind = step.kind;
+        if (!step.communicates() && dearest < 0) m.kind = step.kind;
       }
     }
     return m;
@@ -161,7 +161,7 @@ class Drawing {
     if (n.out.size() > 1 && n.kind != NodeKind::kBoxing) item.type += fmt::format(" +{}", n.out.size() - 1);
     if (n.kind == NodeKind::kBoxing) {
       const Moves m = moves_of(n);
-      item.box = true;
+      item.boxing = true;
       kinds_.insert(m.kind);
       item.style = {colour(m.kind), "#444", "#fff"};
       auto *from = g_.value(n.in[0]).spec, *to = g_.value(n.out[0]).spec;
@@ -191,7 +191,7 @@ class Drawing {
     item.lane = lane;
     std::map<std::string, int> count;
     int64_t bytes = 0;
-    int boxes = 0, ops = 0;
+    int boxings = 0, ops = 0;
     double dearest = -1;
     boxing::StepKind kind = boxing::StepKind::kSlice;
     const Node* last = nullptr;
@@ -204,7 +204,7 @@ class Drawing {
         continue;
       }
       const Moves m = moves_of(n);
-      ++boxes;
+      ++boxings;
       bytes += m.bytes;
       if (m.seconds > dearest) dearest = m.seconds, kind = m.kind;
     }
@@ -213,12 +213,12 @@ class Drawing {
     const std::string counted = fmt::format("{} op{}", ops, ops == 1 ? "" : "s");
     item.label = fmt::format("{}: {}", name, counted);
     for (auto& [op, n] : count) item.title += fmt::format("{}{} {}", item.title.empty() ? "" : ", ", n, op);
-    if (boxes) {
+    if (boxings) {
       kinds_.insert(kind);
       item.label = fmt::format("{}: {}, {}", name, counted, bytes_text(bytes));
-      item.title += fmt::format("\n{} boxings, {} bytes read by a rank at most", boxes, bytes);
+      item.title += fmt::format("\n{} boxings, {} bytes read by a rank at most", boxings, bytes);
       item.style.stroke = colour(kind);
-      item.box = true;
+      item.boxing = true;
     }
     if (last && !last->out.empty()) item.type = type_text(g_.value(last->out[0]));
     return item;
@@ -394,7 +394,7 @@ class Drawing {
   void draw_item(const Item& item, double width) {
     items_svg_.rect(item.x, item.y, width, kItem,
                     fmt::format("rx=\"3\" fill=\"{}\" stroke=\"{}\"{}", item.style.fill, item.style.stroke,
-                                item.box && item.style.text[1] != 'f' ? " stroke-width=\"2.5\"" : ""),
+                                item.boxing && item.style.text[1] != 'f' ? " stroke-width=\"2.5\"" : ""),
                     item.title);
     items_svg_.text(item.x + 6, item.y + 13.5, cut(item.label, static_cast<size_t>(width / kLane * kLetters)),
                     fmt::format("class=\"op\" fill=\"{}\" pointer-events=\"none\"", item.style.text).c_str());
@@ -446,12 +446,12 @@ class Drawing {
 
   void arrow(const Item& a, const Item& b) {
     auto colour_of = [](const Item& i) { return i.style.text[1] == 'f' ? i.style.fill : i.style.stroke; };
-    const char* colour = b.box ? colour_of(b) : a.box ? colour_of(a) : "#999";
+    const char* colour = b.boxing ? colour_of(b) : a.boxing ? colour_of(a) : "#999";
     if (a.stage != b.stage) {
       arrows_.path(between_stages(a, b),
                    fmt::format("fill=\"none\" stroke=\"{}\" stroke-width=\"2.2\" stroke-linejoin=\"round\" "
                                "marker-end=\"url(#tip)\"",
-                               b.box ? colour_of(b) : "#1f8a7d"));
+                               b.boxing ? colour_of(b) : "#1f8a7d"));
       return;
     }
     if (a.lane != b.lane) return;  // what backward keeps of forward: the frame beside it says so

@@ -12,9 +12,9 @@ int64_t part_bytes(const Value& v);
 // Multiplications and additions of matrix products and convolutions on one rank; 0 for other nodes.
 double flops(const Graph& g, const Node& n);
 // What the node takes on one rank, without what other ranks do: by flops, or by the bytes that it reads and writes. 0
-// for boxes, relabels and views.
+// for boxings, relabels and views.
 double seconds(const Graph& g, const Node& n);
-// What the box takes by the machine's figures (holon/cost).
+// What the boxing takes by the machine's figures (holon/cost).
 double boxing_seconds(const Graph& g, const Node& n);
 
 // Of each stage for one micro-batch. Where no weights are split off they are a third of backward's time each.

@@ -102,16 +102,14 @@ std::string SumInBackground::str() const {
                      batch_.read_bytes());
 }
 
-std::string PostInstruction::str() const {
-  return fmt::format("send({}) to {}", text_of(*in_), state_.hand_over.plan().to()->str());
+std::string SendInstruction::str() const {
+  return fmt::format("send({}) to {}", text_of(*in_), state_.transfer.plan().to()->str());
 }
-std::string TakeInstruction::str() const {
-  return fmt::format("receive -> {} from {}, {} bytes", text_of(*out_), state_.hand_over.plan().from()->str(),
-                     state_.hand_over.read_bytes());
+std::string ReceiveInstruction::str() const {
+  return fmt::format("receive -> {} from {}, {} bytes", text_of(*out_), state_.transfer.plan().from()->str(),
+                     state_.transfer.read_bytes());
 }
-std::string ReleaseInstruction::str() const {
-  return fmt::format("release to {}", state_.hand_over.plan().to()->str());
-}
+std::string ReleaseInstruction::str() const { return fmt::format("release to {}", state_.transfer.plan().to()->str()); }
 
 std::string FusedInstruction::str() const {
   std::string s = "fused(";

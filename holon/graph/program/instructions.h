@@ -65,9 +65,10 @@ class BoxingInstruction final : public Instruction {
   void bind() override { prepared_.bind(); }
   bool records() const override {
     const Array& part = out_->defined() ? *out_ : *in_;
-    return part.defined() && !part.device.is_host() && (!prepared_.meets() || prepared_.meets_on_devices());
+    return part.defined() && !part.device.is_host() &&
+        (!prepared_.communicates() || prepared_.communicates_on_devices());
   }
-  std::vector<std::span<const int>> meets() const override { return prepared_.meetings(); }
+  std::vector<std::span<const int>> collectives() const override { return prepared_.collectives(); }
   std::string str() const override;
 
  private:
@@ -76,15 +77,15 @@ class BoxingInstruction final : public Instruction {
   std::vector<Array> scratch_;
 };
 
-// Many boxes in one meeting.
+// Many boxings in one collective.
 class BatchInstruction final : public Instruction {
  public:
   BatchInstruction(boxing::PreparedBatch batch, const Array* in, const Array* out)
       : batch_(std::move(batch)), in_(in), out_(out) {}
   void run() override { batch_.run(*in_, *out_); }
   void bind() override { batch_.bind(); }
-  bool records() const override { return batch_.meets_on_devices(); }
-  std::vector<std::span<const int>> meets() const override { return batch_.meetings(); }
+  bool records() const override { return batch_.communicates_on_devices(); }
+  std::vector<std::span<const int>> collectives() const override { return batch_.collectives(); }
   std::string str() const override;
 
  private:
@@ -100,8 +101,8 @@ class SumInBackground final : public Instruction {
       : batch_(std::move(batch)), in_(in), out_(out) {}
   void run() override;
   void wait() const;
-  bool records() const override { return batch_.meets_on_devices(); }
-  std::vector<std::span<const int>> meets() const override { return batch_.meetings(); }
+  bool records() const override { return batch_.communicates_on_devices(); }
+  std::vector<std::span<const int>> collectives() const override { return batch_.collectives(); }
   std::string str() const override;
   const char* verb() const override { return "sum in background"; }
   bool on_device() const { return !out_->device.is_host(); }
@@ -126,34 +127,34 @@ class WaitInstruction final : public Instruction {
 };
 
 // From one stage of a pipeline to another: the source shows its part...
-class PostInstruction final : public Instruction {
+class SendInstruction final : public Instruction {
  public:
-  PostInstruction(HandOverState& state, const Array* in, std::vector<Array> scratch)
+  SendInstruction(PointToPointState& state, const Array* in, std::vector<Array> scratch)
       : state_(state), in_(in), scratch_(std::move(scratch)) {}
-  void run() override { state_.hand_over.post(*in_, scratch_); }
-  void bind() override { state_.hand_over.bind(); }
+  void run() override { state_.transfer.send(*in_, scratch_); }
+  void bind() override { state_.transfer.bind(); }
   std::string str() const override;
-  const char* verb() const override { return "post"; }
+  const char* verb() const override { return "send"; }
 
  private:
-  HandOverState& state_;
+  PointToPointState& state_;
   const Array* in_;
   std::vector<Array> scratch_;
 };
 
-// ... the target takes it...
-class TakeInstruction final : public Instruction {
+// ... the target receives it...
+class ReceiveInstruction final : public Instruction {
  public:
-  TakeInstruction(HandOverState& state, const Array* out, std::vector<Array> scratch)
+  ReceiveInstruction(PointToPointState& state, const Array* out, std::vector<Array> scratch)
       : state_(state), out_(out), scratch_(std::move(scratch)) {}
-  void run() override { state_.hand_over.take(*out_, scratch_); }
-  void bind() override { state_.hand_over.bind(); }
+  void run() override { state_.transfer.receive(*out_, scratch_); }
+  void bind() override { state_.transfer.bind(); }
   std::string str() const override;
-  const char* verb() const override { return "take"; }
+  const char* verb() const override { return "receive"; }
   bool waits() const override { return true; }
 
  private:
-  HandOverState& state_;
+  PointToPointState& state_;
   const Array* out_;
   std::vector<Array> scratch_;
 };
@@ -161,14 +162,14 @@ class TakeInstruction final : public Instruction {
 // ... and the source may use the memory again.
 class ReleaseInstruction final : public Instruction {
  public:
-  explicit ReleaseInstruction(HandOverState& state) : state_(state) {}
-  void run() override { state_.hand_over.release(); }
+  explicit ReleaseInstruction(PointToPointState& state) : state_(state) {}
+  void run() override { state_.transfer.release(); }
   std::string str() const override;
   const char* verb() const override { return "release"; }
   bool waits() const override { return true; }
 
  private:
-  HandOverState& state_;
+  PointToPointState& state_;
 };
 
 // A chain of element-wise ops, block by block.

@@ -18,14 +18,14 @@ std::unique_ptr<Program> Lowering::run() {
   for (task_ = 0; task_ < static_cast<int>(tasks.size()); ++task_) {
     const Task& t = tasks[static_cast<size_t>(task_)];
     p_->tasks.push_back({t, now(), 0});
-    if (first_task_of(t.micro_batch)) post_outside(t.micro_batch);
+    if (first_task_of(t.micro_batch)) send_outside(t.micro_batch);
     run_section(section_of(t.phase), t.stage, t.micro_batch);
     put_out(t.micro_batch);
-    for (auto& posted : releases_[static_cast<size_t>(task_)]) release(posted);
+    for (auto& sent : releases_[static_cast<size_t>(task_)]) release(sent);
     p_->tasks.back().end = now();
   }
   for (int m = 0; m < micro_; ++m) put_out(m, true);
-  for (auto& posted : releases_at_end_) release(posted);
+  for (auto& sent : releases_at_end_) release(sent);
   if (changes_gradients()) put_updates_last();
   run_section(Section::kOnceAfter, 0, 0);
   put_out(0, true);
@@ -143,7 +143,7 @@ void Lowering::run_section(Section section, int stage, int m) {
 void Lowering::need(ValueId v, int m) {
   if (v == kNoValue) return;
   if (auto it = crossing_to_.find(v); it != crossing_to_.end() && instance(v, m).array < 0 && member(v))
-    take(it->second, m);
+    receive(it->second, m);
   if (auto it = summing_.find(v); it != summing_.end()) {
     emit<WaitInstruction>(nullptr, m, *it->second);
     const SumInBackground* waited = it->second;
@@ -157,7 +157,7 @@ void Lowering::need(ValueId v, int m) {
 void Lowering::made(ValueId v, int m) {
   auto it = crossings_from_.find(v);
   if (it == crossings_from_.end()) return;
-  for (NodeId n : it->second) post(n, m);
+  for (NodeId n : it->second) send(n, m);
 }
 
 void Lowering::lower(const Node& n, int m) {

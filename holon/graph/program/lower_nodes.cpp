@@ -128,11 +128,11 @@ void Lowering::lower_boxing(const Node& n, int m) {
     auto prepared = boxing::Prepared::prepare(from.spec, to.spec, from.shape, from.dtype,
                                               !in->defined() || in->is_contiguous() ? boxing::Input::kContiguous
                                                                                     : boxing::Input::kAnyStrides);
-    if (prepared.is_view() && prepared.has_in() && prepared.has_out() && !prepared.meets()) {
+    if (prepared.is_view() && prepared.has_in() && prepared.has_out() && !prepared.communicates()) {
       set(n.out[k], m, prepared.view_of(*in), instance(n.in[k], m).buffer);
       continue;
     }
-    if (!prepared.meets() && !prepared.has_out()) continue;
+    if (!prepared.communicates() && !prepared.has_out()) continue;
     const Array* out = prepared.has_out()
         ? fresh(n.out[k], m, prepared.out_shape(), contiguous_strides(prepared.out_shape()))
         : &kUndefined;

@@ -41,9 +41,9 @@ class Lowering {
     int32_t array = -1, buffer = -1;
   };
 
-  // A hand-over whose memory is not free yet.
+  // A transfer whose memory is not free yet.
   struct Posted {
-    HandOverState* state;
+    PointToPointState* state;
     NodeId node;
     int micro_batch;
     std::vector<int32_t> held;  // buffers
@@ -111,17 +111,17 @@ class Lowering {
   bool first_task_of(int m) const;
 
   // What stages need of inputs and parameters that other ranks hold.
-  void post_outside(int m);
+  void send_outside(int m);
 
-  // The object through which a box hands over one micro-batch. Objects of all nodes and micro-batches differ in their
-  // channel.
-  HandOverState& hand_over(NodeId n, int m, const Array* in);
+  // The object through which a boxing hands over one micro-batch. Objects of all nodes and micro-batches differ in
+  // their channel.
+  PointToPointState& transfer(NodeId n, int m, const Array* in);
   std::vector<Array> scratch_of(std::span<const size_t> sizes, Device device, std::vector<int32_t>* held = nullptr);
-  void post(NodeId n, int m);
-  void take(NodeId n, int m);
-  void release(const Posted& posted);
+  void send(NodeId n, int m);
+  void receive(NodeId n, int m);
+  void release(const Posted& sent);
 
-  // Gradients that one meeting sums lie next to each other from the start.
+  // Gradients that one collective sums are next to each other from the start.
   void find_buckets();
   struct Bucket {
     boxing::PreparedBatch batch;
@@ -149,7 +149,7 @@ class Lowering {
   // The value in the memory of its sum over micro-batches.
   Array* in_sum(ValueId v, int m);
 
-  // Output o over one of the given inputs that nobody reads any more, which is taken out of them; else nullptr.
+  // Output o over one of the given inputs that nobody reads any more, which is received out of them; else nullptr.
   Array* in_place_of_input(const Node& n, int m, size_t o, const Dims& shape, const Dims& strides, uint32_t& inputs);
 
   // Output o in the memory of input i, where that is read for the last time. Pre: the kernel may do that.
@@ -216,7 +216,7 @@ class Lowering {
   // Counted over all crossings of the graph, so that the steps of a program share channels, of which a world has a
   // number.
   std::unordered_map<NodeId, int> crossing_number_;
-  std::map<std::pair<NodeId, int>, HandOverState*> hand_overs_;
+  std::map<std::pair<NodeId, int>, PointToPointState*> transfers_;
   std::vector<std::vector<Posted>> releases_;  // after each task
   std::vector<Posted> releases_at_end_;
   std::unordered_map<ValueId, std::pair<const Node*, size_t>> place_in_bucket_;

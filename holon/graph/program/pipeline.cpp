@@ -82,17 +82,18 @@ int Pipeline::place_of(int device, const Task& t) const {
       (t.stage * schedule_.micro_batches + t.micro_batch) * 3 + static_cast<int>(t.phase))];
 }
 
-int Pipeline::taken_by(NodeId crossing, int micro_batch, int posted) const {
+int Pipeline::taken_by(NodeId crossing, int micro_batch, int sent) const {
   const Edge& e = edge_of_[static_cast<size_t>(crossing)];
-  const int taker = schedule_.device_of_stage[static_cast<size_t>(e.to_stage)];
-  if (taker == device_) return -1;
-  const int taken = place_of(taker, {e.to_stage, micro_batch, e.to});
-  for (size_t x = static_cast<size_t>(posted) + 1; x < tasks_.size(); ++x)
+  const int receiver = schedule_.device_of_stage[static_cast<size_t>(e.to_stage)];
+  if (receiver == device_) return -1;
+  const int received = place_of(receiver, {e.to_stage, micro_batch, e.to});
+  for (size_t x = static_cast<size_t>(sent) + 1; x < tasks_.size(); ++x)
     for (auto& back : edges_) {
       if (back.to_stage != tasks_[x].stage || back.to != tasks_[x].phase) continue;
       if (!variant_of_.empty() && back.variant != variant_of_[static_cast<size_t>(tasks_[x].micro_batch)]) continue;
-      if (schedule_.device_of_stage[static_cast<size_t>(back.from_stage)] != taker) continue;
-      if (place_of(taker, {back.from_stage, tasks_[x].micro_batch, back.from}) >= taken) return static_cast<int>(x);
+      if (schedule_.device_of_stage[static_cast<size_t>(back.from_stage)] != receiver) continue;
+      if (place_of(receiver, {back.from_stage, tasks_[x].micro_batch, back.from}) >= received)
+        return static_cast<int>(x);
     }
   return -1;
 }

@@ -21,11 +21,11 @@ class Pipeline {
   const Schedule& schedule() const { return schedule_; }
   int device() const { return device_; }  // of this rank; -1: it has no stage
 
-  // A box that hands over from stage to stage, for each micro-batch.
+  // A boxing that hands over from stage to stage, for each micro-batch.
   bool crosses(NodeId n) const { return crosses_[static_cast<size_t>(n)]; }
-  // The place in tasks() after which a hand-over that this rank posted in tasks()[posted] has certainly been taken,
-  // since what the task took was posted later by the taker; -1: none.
-  int taken_by(NodeId crossing, int micro_batch, int posted) const;
+  // The place in tasks() after which a transfer that this rank sent in tasks()[sent] has certainly been received,
+  // since what the task took was sent later by the receiver; -1: none.
+  int taken_by(NodeId crossing, int micro_batch, int sent) const;
 
  private:
   struct Edge {

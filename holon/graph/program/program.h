@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "holon/boxing/handover.h"
+#include "holon/boxing/point_to_point.h"
 #include "holon/graph/ir/graph.h"
 #include "holon/graph/program/memory.h"
 #include "holon/graph/program/row_order.h"
@@ -26,15 +26,15 @@ class Instruction {
   // Called once, after memory was bound; may look up communicators. Not collective.
   virtual void bind() {}
   virtual std::string str() const = 0;
-  // For traces: what it does between stages or threads ("take", "wait"); nullptr for the work of its node.
+  // For traces: what it does between stages or threads ("receive", "wait"); nullptr for the work of its node.
   virtual const char* verb() const { return nullptr; }
   virtual bool waits() const { return false; }  // run() may stand still until another rank or thread has done something
   // All that it does is on one device and the same in every step, so that it can be recorded: unless its kernels need
   // the host. Asked for before and after the first step.
   virtual bool records() const { return false; }
-  // It meets other ranks, the members of these groups, in collectives between devices. Those that are recorded must be
+  // It takes part in collectives between devices, of these groups. Those that are recorded must be
   // by all members alike.
-  virtual std::vector<std::span<const int>> meets() const { return {}; }
+  virtual std::vector<std::span<const int>> collectives() const { return {}; }
   // The group that it updates by numbers which differ from step to step, if it can be recorded.
   virtual UpdateGroup* updates() { return nullptr; }
   int32_t node = -1;  // of the graph; -1: the program's own
@@ -95,9 +95,9 @@ struct LossScale {
   std::vector<uint8_t> finite;  // of each optimizer: whether all gradients were; else it does nothing
 };
 
-// A hand-over between stages: shared by the instructions that post, take and release it.
-struct HandOverState {
-  boxing::HandOver hand_over;
+// A transfer between stages: shared by the instructions that send, receive and release it.
+struct PointToPointState {
+  boxing::PointToPoint transfer;
 };
 
 // The instructions of a task of the schedule: [first, end).
@@ -117,7 +117,7 @@ struct Program {
   std::deque<UpdateGroup> updates;
   std::unique_ptr<LossScale> loss_scale;  // nullptr: losses have none
   std::vector<double> norms;              // of the last step: what gradients were clipped by, of Graph::clips by norm
-  std::vector<std::unique_ptr<HandOverState>> hand_overs;
+  std::vector<std::unique_ptr<PointToPointState>> transfers;
   std::vector<TaskRange> tasks;
   Schedule schedule;
   Draws draws;

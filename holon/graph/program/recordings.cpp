@@ -23,7 +23,7 @@ constexpr int kMostMoves = 4;    // of parameters in steps on end, for each of w
 constexpr size_t kNumbersOfUpdate = kernels::RecordedUpdate::kMost * sizeof(kernels::UpdateNumbers);
 
 // The same on all of them.
-std::vector<int> ranks_that_meet_on_devices(const Graph& g) {
+std::vector<int> ranks_of_device_collectives(const Graph& g) {
   std::set<int> ranks;
   for (const Node& n : g.nodes) {
     if (n.kind != NodeKind::kBoxing) continue;
@@ -31,7 +31,7 @@ std::vector<int> ranks_that_meet_on_devices(const Graph& g) {
     const GlobalSpec *from = in.spec, *to = g.value(n.out[0]).spec;
     if (!boxing::on_alike_devices(*from, *to)) continue;
     const boxing::Plan plan = boxing::plan(from, to, in.shape, in.dtype);
-    if (std::none_of(plan.steps().begin(), plan.steps().end(), [](auto& s) { return s.meets(); })) continue;
+    if (std::none_of(plan.steps().begin(), plan.steps().end(), [](auto& s) { return s.communicates(); })) continue;
     for (const GlobalSpec* spec : {from, to})
       ranks.insert(spec->placement.ranks().begin(), spec->placement.ranks().end());
   }
@@ -41,14 +41,14 @@ std::vector<int> ranks_that_meet_on_devices(const Graph& g) {
 }  // namespace
 
 Recordings::Recordings(Program& program, const Graph& graph)
-    : program_(program), ranks_(ranks_that_meet_on_devices(graph)) {
+    : program_(program), ranks_(ranks_of_device_collectives(graph)) {
   // Waits after every op cannot be recorded.
   on_ = settings::flag("HOLON_CUDA_GRAPHS") && !settings::flag("HOLON_SYNC");
   size_t devices = 0;
   for (auto& arena : program_.arenas)
     if (!arena.device.is_host()) device_ = arena.device, ++devices;
   for (auto& i : program_.instructions)
-    may_.push_back(i->records() && !(comm::calls_need_the_host() && !i->meets().empty()));
+    may_.push_back(i->records() && !(comm::calls_need_the_host() && !i->collectives().empty()));
   on_ = on_ && devices == 1 && runtime().capabilities().recording &&
       std::count(may_.begin(), may_.end(), true) >= static_cast<ptrdiff_t>(kShortest);
   if (std::find(ranks_.begin(), ranks_.end(), Context::current().rank()) == ranks_.end()) ranks_.clear();
@@ -69,7 +69,7 @@ void Recordings::find_partners() {
   if (on_ && looked_) {
     Hasher h;
     for (size_t i = 0; i < may_.size(); ++i) {
-      const size_t groups = may_[i] ? program_.instructions[i]->meets().size() : 0;
+      const size_t groups = may_[i] ? program_.instructions[i]->collectives().size() : 0;
       any |= groups > 0;
       h.add(groups * 2 + may_[i]);
     }
@@ -85,7 +85,7 @@ void Recordings::find_partners() {
   uint8_t closed = any;
   for (size_t i = 0; i < may_.size() && closed; ++i)
     if (may_[i])
-      for (std::span<const int> members : program_.instructions[i]->meets())
+      for (std::span<const int> members : program_.instructions[i]->collectives())
         closed &= std::all_of(members.begin(), members.end(), alike);
   std::vector<uint8_t> all_closed(ranks_.size());
   all.all_gather_bytes({.op = "partners of recordings"}, &closed, sizeof closed, all_closed.data());
@@ -113,16 +113,16 @@ void Recordings::find_ranges() {
   // Where collectives are not recorded, neither are the waits for them, which would end the overlap early.
   auto fits = [&](size_t i) {
     const Instruction& own = *program_.instructions[i];
-    return may_[i] && (!partners_.empty() || (!own.waits() && own.meets().empty()));
+    return may_[i] && (!partners_.empty() || (!own.waits() && own.collectives().empty()));
   };
   for (size_t i = 0; i < may_.size();) {
     size_t end = i;
-    bool meets = false;
+    bool communicates = false;
     for (; end < may_.size() && fits(end); ++end)
-      meets |= program_.instructions[end]->waits() || !program_.instructions[end]->meets().empty();
+      communicates |= program_.instructions[end]->waits() || !program_.instructions[end]->collectives().empty();
     if (end - i >= kShortest) {
       Range& r = ranges_.emplace_back();
-      r.first = i, r.end = end, r.meets = meets;
+      r.first = i, r.end = end, r.communicates = communicates;
       for (size_t k = i; k < end; ++k)
         if (UpdateGroup* group = program_.instructions[k]->updates()) r.updates.push_back(group);
     }
@@ -179,7 +179,8 @@ void Recordings::before_step(bool traced) {
   times_moved_ = anew ? times_moved_ + 1 : 0;
   if (times_moved_ > kMostMoves) give_up("parameters or other external tensors have new memory in every step");
   if (!partners_.empty()) {
-    const bool complete = std::all_of(ranges_.begin(), ranges_.end(), [](auto& r) { return r.graph || !r.meets; });
+    const bool complete =
+        std::all_of(ranges_.begin(), ranges_.end(), [](auto& r) { return r.graph || !r.communicates; });
     const Decision word = agree(!on_                    ? Decision::kNever
                                     : plain_            ? Decision::kUnrecorded
                                     : anew || !complete ? Decision::kRecord
@@ -239,18 +240,18 @@ void Recordings::look_at(size_t& at) {
   auto& list = program_.instructions;
   program_.draws.by = Draws::By::kTrial;
   for (; at < list.size(); ++at) {
-    const int64_t before = runtime().host_meetings();
+    const int64_t before = runtime().host_waits();
     list[at]->run();
-    if (runtime().host_meetings() != before || !list[at]->records()) may_[at] = false;
+    if (runtime().host_waits() != before || !list[at]->records()) may_[at] = false;
   }
   program_.draws.by = Draws::By::kArguments;
   looked_ = true;
 }
 
-// Where partners meet, all of them come here together, also those who have given up since the step began.
+// Where partners communicate, all of them come here together, also those who have given up since the step began.
 void Recordings::record(Range& range) {
   if (on_) capture(range);
-  if (range.meets && agree(range.graph ? Decision::kLaunch : Decision::kNever) == Decision::kNever) {
+  if (range.communicates && agree(range.graph ? Decision::kLaunch : Decision::kNever) == Decision::kNever) {
     if (on_) give_up("another rank could not record its part");
     range.graph.reset();
   }
@@ -267,15 +268,15 @@ void Recordings::capture(Range& range) {
     for (UpdateGroup* group : range.updates) group->recording = false;
   };
   try {
-    if (range.meets) comm::join_device_communication();
+    if (range.communicates) comm::join_device_communication();
     comm::RecordedCalls::Scope calls(range.calls);
     devices.begin_capture(device_.index, with);
     program_.draws.by = Draws::By::kRecording;
     for (UpdateGroup* group : range.updates) group->recording = true;
     for (size_t i = range.first; i < range.end; ++i) program_.instructions[i]->run();
-    if (range.meets) comm::join_device_communication();
+    if (range.communicates) comm::join_device_communication();
     range.graph = devices.end_capture(device_.index);
-    HOLON_CHECK(range.meets || !range.calls.any(),
+    HOLON_CHECK(range.communicates || !range.calls.any(),
                 "a collective between devices that its instruction does not declare");
   } catch (const Error& e) {
     devices.abandon_capture(device_.index);
@@ -283,7 +284,7 @@ void Recordings::capture(Range& range) {
     recorded();
     // What earlier work has found wrong is not a fault of the recording.
     const bool own = e.kind() == ErrorKind::kRuntime || e.kind() == ErrorKind::kInternal;
-    if (!own && range.meets) agree(Decision::kNever);
+    if (!own && range.communicates) agree(Decision::kNever);
     if (!own) throw;
     give_up(e.what());
   }
@@ -291,7 +292,7 @@ void Recordings::capture(Range& range) {
 }
 
 void Recordings::launch(Range& range) {
-  if (range.meets)
+  if (range.communicates)
     range.calls.launch(*range.graph);
   else
     range.graph->launch();
@@ -305,7 +306,7 @@ void Recordings::give_up(const char* why) {
       fmt::format("nn.Graph: the step is not recorded as a CUDA graph; its kernels are launched one by one: {}", why));
   on_ = false;
   for (Range& r : ranges_)
-    if (!r.meets || partners_.empty()) r.graph.reset();
+    if (!r.communicates || partners_.empty()) r.graph.reset();
 }
 
 }  // namespace holon::graph

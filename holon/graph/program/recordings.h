@@ -10,10 +10,10 @@
 //
 // NCCL wants a collective to be recorded, or not, by all ranks of its group alike, and a recording to be launched by
 // all that it was recorded with. So ranks compare before the second step what they would record; those whose programs
-// have the same shape and meet each other alone record their collectives together (partners). Before each later step,
-// and after each recording, partners say to each other whether they launch: one that cannot (its parameters have moved,
-// it is traced, its recording failed) keeps the others from it. That is a small exchange between the hosts; devices do
-// not wait.
+// have the same shape and communicate with each other alone record their collectives together (partners). Before each
+// later step, and after each recording, partners say to each other whether they launch: one that cannot (its parameters
+// have moved, it is traced, its recording failed) keeps the others from it. That is a small exchange between the hosts;
+// devices do not wait.
 #pragma once
 
 #include <memory>
@@ -47,7 +47,7 @@ class Recordings {
  private:
   struct Range {
     size_t first = 0, end = 0;
-    bool meets = false;  // partners, or waits for what they have begun
+    bool communicates = false;  // partners, or waits for what they have begun
     std::unique_ptr<DeviceGraph> graph;
     comm::RecordedCalls calls;
     std::vector<UpdateGroup*> updates;
@@ -73,7 +73,7 @@ class Recordings {
   void part();  // collectives are not recorded any more
   void find_ranges();
   void fix_buffers();
-  bool usable(const Range& range) const { return !plain_ && (range.meets ? !partners_.empty() : on_); }
+  bool usable(const Range& range) const { return !plain_ && (range.communicates ? !partners_.empty() : on_); }
   void record(Range& range);
   void capture(Range& range);
   void launch(Range& range);

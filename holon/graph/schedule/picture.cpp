@@ -83,7 +83,7 @@ std::string schedule_svg(const Schedule& schedule, const Simulation& simulation)
     fail_value("schedule_svg: the simulation belongs to another schedule than {}. Pass simulate's result for this one.",
                schedule.name);
 
-  // Wide enough for most boxes to show their number.
+  // Wide enough for most boxings to show their number.
   std::vector<double> lengths;
   for (auto& list : simulation.spans)
     for (const Span& span : list)

@@ -93,7 +93,7 @@ void linear_gelu(const Array& x, const Array& w, const Array* bias, bool by_tanh
   HOLON_ON_DEVICE(y, linear_gelu, x, w, bias, by_tanh, y, slope);
   HOLON_CHECK(y.shape == slope.shape && y.dtype == slope.dtype, "linear_gelu: {} and slopes {}", y.shape, slope.shape);
   const Compute compute = compute_type(y.dtype);
-  HOLON_CHECK(compute == Compute::kF32 || compute == Compute::kF64, "linear_gelu: {} is no floating point type",
+  HOLON_CHECK(compute == Compute::kF32 || compute == Compute::kF64, "linear_gelu: {} is not a floating-point type",
               name(y.dtype));
   const GeluFn fn = table().gelu_and_slope[by_tanh][compute == Compute::kF64];
   if (y.dtype == DType::kFloat32 && y.is_contiguous() && slope.is_contiguous()) {

@@ -79,7 +79,7 @@ const Table* named(const char* name) {
   if (const Table* t = tables().find(name)) return t;
   std::string known;
   for (int i = 0; i < tables().count; ++i) known += (i ? ", " : "") + std::string(tables().list[i].name);
-  fail_value("the instruction set \"{}\" was asked for; this machine has {}.", name, known);
+  fail_value("the instruction set \"{}\" was requested; this machine has {}.", name, known);
 }
 
 const Table* choose() {

@@ -49,8 +49,8 @@ Array statistic_of(const Array& a, int64_t rows, DType compute) {
 }
 
 void check_operand(const char* op, const Array& a, const Array& like, DType compute) {
-  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} beside {} {}", op,
-              name(a.dtype), a.shape, name(like.dtype), like.shape);
+  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} with {} {}", op, name(a.dtype),
+              a.shape, name(like.dtype), like.shape);
 }
 
 constexpr Number kNoNumbers[3] = {};  // of functions that take none: they are read all the same

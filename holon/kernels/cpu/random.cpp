@@ -134,7 +134,7 @@ void draw_blocks(const RandomPart& part, bool wide, const Array* x, DType x_comp
 }
 
 uint64_t threshold_of(const char* op, double p) {
-  if (!(p >= 0 && p <= 1)) fail_value("{}: the probability is {}. It must lie in [0, 1].", op, p);
+  if (!(p >= 0 && p <= 1)) fail_value("{}: the probability is {}. It must be in [0, 1].", op, p);
   return static_cast<uint64_t>(p * 4294967296.0 + 0.5);
 }
 

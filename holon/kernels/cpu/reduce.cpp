@@ -45,7 +45,7 @@ Plan plan_of(ReduceOp op, const Array& a, int64_t count) {
   if (op == ReduceOp::Mean) p.divisor = static_cast<double>(count);
   const bool extreme = op == ReduceOp::Max || op == ReduceOp::Min || op == ReduceOp::AbsMax;
   if (extreme && count == 0)
-    fail_value("the largest or smallest of no elements was asked for (shape {}). Reduce over axes that are not empty.",
+    fail_value("the largest or smallest of no elements was requested (shape {}). Reduce over axes that are not empty.",
                a.shape);
   const double inf = std::numeric_limits<double>::infinity();
   double d = 0;

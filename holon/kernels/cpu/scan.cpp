@@ -47,7 +47,7 @@ void visit_floating(const char* op, DType dtype, F&& f) {
   visit_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (std::is_integral_v<T>)
-      fail_type("{}: {} is no floating point type. Convert it first.", op, name(dtype));
+      fail_type("{}: {} is not a floating-point type. Convert it first.", op, name(dtype));
     else
       f(tag);
   });

@@ -63,7 +63,7 @@ int64_t largest_count(const Array& x_in) {
         largest = std::max(largest, v);
       }
     } else {
-      fail_type("bincount: {} is no integer type. Convert it by to(int64).", name(x.dtype));
+      fail_type("bincount: {} is not an integer type. Convert it by to(int64).", name(x.dtype));
     }
   });
   return largest;

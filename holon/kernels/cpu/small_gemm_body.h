@@ -15,7 +15,7 @@ constexpr size_t kPackB = 1 << 20;
 static_assert(kPackB + kBlockK * kBlockM * sizeof(double) <= kPackBytes);
 
 // How a lies: its rows' values adjacent, its columns' values adjacent, or packed into tiles of kRows rows.
-enum class Lie { kRows, kColumns, kPacked };
+enum class Order { kRows, kColumns, kPacked };
 
 // One call's constants.
 template <class T>
@@ -28,7 +28,7 @@ struct Out {
 
 // c[kR, kN vectors] of a[kR, k] @ b[k, ...]: b's rows are adjacent values, each value of a is spread over a vector. as
 // is the stride of a's rows, or else of its columns.
-template <class T, int kR, int kN, bool kTail, Lie kA>
+template <class T, int kR, int kN, bool kTail, Order kA>
 void tile(int64_t k, const T* a, int64_t as, const T* b, int64_t bs, const Out<T>& out, int tail) {
   constexpr int kW = Simd<T>::kWidth;
   const Mask mask = make_mask(kTail ? tail : kW - 1, sizeof(T) / 4);
@@ -38,18 +38,18 @@ void tile(int64_t k, const T* a, int64_t as, const T* b, int64_t bs, const Out<T
   HOLON_UNROLL for (int i = 0; i < kR; ++i) HOLON_UNROLL for (int j = 0; j < kN; ++j)
       __builtin_prefetch(out.c + i * out.stride + j * kW, 1);
   const T* rows[kR];
-  if constexpr (kA == Lie::kRows) HOLON_UNROLL for (int i = 0; i < kR; ++i) rows[i] = a + i * as;
+  if constexpr (kA == Order::kRows) HOLON_UNROLL for (int i = 0; i < kR; ++i) rows[i] = a + i * as;
   _Pragma("GCC unroll 4") for (int64_t p = 0; p < k; ++p) {
     Vec<T> bv[kN];
     HOLON_UNROLL for (int j = 0; j < kN; ++j) bv[j] = kTail && j == kN - 1 ? load(b + j * kW, mask) : load(b + j * kW);
     HOLON_UNROLL for (int i = 0; i < kR; ++i) {
-      const T value = kA == Lie::kRows ? rows[i][p] : a[i];
+      const T value = kA == Order::kRows ? rows[i][p] : a[i];
       const Vec<T> av = value - Vec<T>{};
       HOLON_UNROLL for (int j = 0; j < kN; ++j) acc[i][j] += av * bv[j];
     }
     b += bs;
-    if constexpr (kA == Lie::kColumns) a += as;
-    if constexpr (kA == Lie::kPacked) a += kRows;
+    if constexpr (kA == Order::kColumns) a += as;
+    if constexpr (kA == Order::kPacked) a += kRows;
   }
   Vec<T> add[kN];
   HOLON_UNROLL for (int j = 0; j < kN; ++j) add[j] = !out.bias ? Vec<T>{}
@@ -70,11 +70,11 @@ void tile(int64_t k, const T* a, int64_t as, const T* b, int64_t bs, const Out<T
 }
 
 // All rows of one column panel of kN vectors.
-template <class T, int kN, bool kTail, Lie kA>
+template <class T, int kN, bool kTail, Order kA>
 void panel(int64_t m, int64_t k, const T* a, int64_t as, const T* b, int64_t bs, Out<T> out, int tail) {
   auto run = [&]<int kR>() __attribute__((always_inline)) {
     tile<T, kR, kN, kTail, kA>(k, a, as, b, bs, out, tail);
-    a += kA == Lie::kRows ? kR * as : kA == Lie::kPacked && kR == kRows ? kR * k : kR;
+    a += kA == Order::kRows ? kR * as : kA == Order::kPacked && kR == kRows ? kR * k : kR;
     out.c += kR * out.stride;
     m -= kR;
   };
@@ -86,7 +86,7 @@ void panel(int64_t m, int64_t k, const T* a, int64_t as, const T* b, int64_t bs,
   if (m & 1) run.template operator()<1>();
 }
 
-template <class T, Lie kA>
+template <class T, Order kA>
 HOLON_INLINE void any_panel(int vectors, int tail, int64_t m, int64_t k, const T* a, int64_t as, const T* b, int64_t bs,
                             const Out<T>& out) {
   switch (vectors * 2 + (tail != 0)) {
@@ -256,7 +256,7 @@ void pack_rows(int64_t m, int64_t k, const T* a, int64_t acs, T* dst, T* sums) {
   }
 }
 
-template <class T, Lie kA>
+template <class T, Order kA>
 HOLON_INLINE void panels(int64_t m, int64_t n, int64_t k, const T* a, int64_t as, const T* b, int64_t brs, bool packed,
                          const Out<T>& out) {
   constexpr int kW = Simd<T>::kWidth;
@@ -291,14 +291,14 @@ void by_blocks(const GemmArgs<T>& g, bool row_a) {
         const Out<T> out = {g.alpha, first ? g.beta : T{1}, g.c + i0 * g.c_row_stride + j0, g.c_row_stride,
                             first && g.bias ? g.bias + j0 : nullptr};
         if (row_a) {
-          panels<T, Lie::kRows>(m, n, k, a, g.a_row_stride, packed_b, 0, true, out);
+          panels<T, Order::kRows>(m, n, k, a, g.a_row_stride, packed_b, 0, true, out);
         } else {
           // Sums of blocks first, which loses fewer digits.
           T sums[kBlockM];
           const bool add_up = g.row_sums && j0 == 0;
           pack_rows(m, k, a, g.a_col_stride, packed_a, add_up ? sums : nullptr);
           for (int64_t i = 0; add_up && i < m; ++i) g.row_sums[i0 + i] = first ? sums[i] : g.row_sums[i0 + i] + sums[i];
-          panels<T, Lie::kPacked>(m, n, k, packed_a, 0, packed_b, 0, true, out);
+          panels<T, Order::kPacked>(m, n, k, packed_a, 0, packed_b, 0, true, out);
         }
         if (last && g.done) g.done(g.state, g.row0 + i0, m, g.col0 + j0, n);
       }
@@ -456,9 +456,9 @@ void by_panels(const GemmArgs<T>& g, bool row_a, bool dots) {
   if (g.m == 1 && g.b_col_stride == 1 && g.n * g.k >= 4096) return by_row_sums(g);
   const Out<T> out = {g.alpha, g.beta, g.c, g.c_row_stride, g.bias};
   if (row_a)
-    panels<T, Lie::kRows>(g.m, g.n, g.k, g.a, g.a_row_stride, g.b, g.b_row_stride, false, out);
+    panels<T, Order::kRows>(g.m, g.n, g.k, g.a, g.a_row_stride, g.b, g.b_row_stride, false, out);
   else
-    panels<T, Lie::kColumns>(g.m, g.n, g.k, g.a, g.a_col_stride, g.b, g.b_row_stride, false, out);
+    panels<T, Order::kColumns>(g.m, g.n, g.k, g.a, g.a_col_stride, g.b, g.b_row_stride, false, out);
 }
 
 template <class T>

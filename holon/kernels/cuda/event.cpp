@@ -25,7 +25,7 @@ class CudaEvent final : public DeviceEvent {
   }
   bool query() override {
     use_device(index_);
-    meets_host(index_, "asking an event");
+    note_host_wait(index_, "asking an event");
     const cudaError_t e = cudaEventQuery(event_);
     if (e == cudaErrorNotReady) {
       cudaGetLastError();
@@ -36,7 +36,7 @@ class CudaEvent final : public DeviceEvent {
   }
   void synchronize() override {
     use_device(index_);
-    meets_host(index_, "waiting for an event");
+    note_host_wait(index_, "waiting for an event");
     {
       BlockingScope unlocked;
       check(cudaEventSynchronize(event_), "cudaEventSynchronize");

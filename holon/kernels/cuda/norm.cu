@@ -274,7 +274,7 @@ bool whole_units(const Array& a) {
 }
 
 void check_operand(const char* op, const Array& a, const Array& like, DType compute) {
-  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} beside {} {}", op,
+  HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} with {} {}", op,
               name(a.dtype), a.shape, name(like.dtype), like.shape);
 }
 void check_statistic(const Array& a, int64_t rows, DType compute) {

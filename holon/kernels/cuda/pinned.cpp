@@ -69,7 +69,7 @@ class PinnedStorage final : public Storage {
 Ref<Storage> allocate_pinned(size_t bytes) {
   PinnedMemory& m = memory();
   if (getpid() != m.process)
-    fail_runtime("pinned memory: {} bytes were asked for in a process that was forked from one that uses CUDA, which "
+    fail_runtime("pinned memory: {} bytes were requested in a process that was forked from one that uses CUDA, which "
                  "cannot pin. Pin in the process "
                  "that copies to the device: DataLoader(pin_memory=True) does.",
                  bytes);

@@ -115,7 +115,7 @@ void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
   if (out.numel() == 0) return;
   const bool extreme = op == ReduceOp::Max || op == ReduceOp::Min || op == ReduceOp::AbsMax;
   if (extreme && count == 0)
-    fail_value("the largest or smallest of no elements was asked for (shape {}). Reduce over axes that are not empty.",
+    fail_value("the largest or smallest of no elements was requested (shape {}). Reduce over axes that are not empty.",
                a.shape);
   use_device_of(out);
   switch (op) {

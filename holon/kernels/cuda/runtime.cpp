@@ -33,7 +33,7 @@ thread_local int current_index = -1;
 std::atomic<int> used_index{-1};
 thread_local cudaStream_t current_stream = nullptr;
 thread_local const char* op_name = "";
-thread_local int64_t meetings = 0;  // of the host with a device
+thread_local int64_t host_waits = 0;  // for a device
 
 // Pinned memory through which bytes of the host go to a device: pieces are used round and round, each again when the
 // copies out of it are done.
@@ -186,15 +186,15 @@ void check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) [[likely]]
     return;
   cudaGetLastError();  // it is told here: no later launch of this thread is to blame
-  fail_runtime("{}: CUDA reports {} ({}) at {} on cuda:{} ({}). Work on a device is done later than it is asked for: "
+  fail_runtime("{}: CUDA reports {} ({}) at {} on cuda:{} ({}). Work on a device is done later than it is requested: "
                "set HOLON_SYNC=1 to "
                "find the op that it comes from.",
                *op_name ? op_name : "cuda", cudaGetErrorName(error), cudaGetErrorString(error), call, current_index,
                rank_text());
 }
 // The host takes no part when what was recorded is done again.
-void meets_host(int index, const char* what) {
-  ++meetings;
+void note_host_wait(int index, const char* what) {
+  ++host_waits;
   if (rank_device(index).recording) [[unlikely]]
     fail_runtime("{}: {} cannot be recorded.", *op_name ? op_name : "cuda", what);
 }
@@ -341,7 +341,7 @@ class CudaRuntime final : public DeviceRuntime {
   void copy_to_host(int index, void* host, const void* device, size_t bytes) override {
     if (bytes == 0) return synchronize(index);
     cudaStream_t s = use_device(index);
-    meets_host(index, "a copy to the host");
+    note_host_wait(index, "a copy to the host");
     {
       BlockingScope unlocked;
       check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, s), "a copy to the host");
@@ -351,7 +351,7 @@ class CudaRuntime final : public DeviceRuntime {
   void copy_from_host(int index, void* device, const void* host, size_t bytes) override {
     if (bytes == 0) return;
     cudaStream_t s = use_device(index);
-    meets_host(index, "a copy from the host");
+    note_host_wait(index, "a copy from the host");
     Staging& staging = rank_device(index).staging;
     if (!staging.at) {
       void* p = nullptr;
@@ -404,13 +404,13 @@ class CudaRuntime final : public DeviceRuntime {
 
   void wait_for_all(int index) override {
     use_device(index);
-    meets_host(index, "sharing memory with another library");
+    note_host_wait(index, "sharing memory with another library");
     BlockingScope unlocked;
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
   void synchronize(int index) override {
     cudaStream_t s = use_device(index);
-    meets_host(index, "waiting for the device");
+    note_host_wait(index, "waiting for the device");
     {
       BlockingScope unlocked;
       check(cudaStreamSynchronize(s), "cudaStreamSynchronize");
@@ -422,7 +422,7 @@ class CudaRuntime final : public DeviceRuntime {
     if (sync && !rank_device(index).recording) return synchronize(index);
     look(index);
   }
-  int64_t host_meetings() const override { return meetings; }
+  int64_t host_waits() const override { return cuda::host_waits; }
   std::unique_ptr<DeviceEvent> make_event(int index, bool timing) override { return cuda::make_event(index, timing); }
   void set_op(const char* name) override { op_name = name; }
 
@@ -433,7 +433,7 @@ class CudaRuntime final : public DeviceRuntime {
     d.pool = allocator(index).begin_recording(s, with ? static_cast<const CudaGraph*>(with)->pool() : 0);
     d.recording = true;
     // Relaxed: what a library does when it is first used, and loading a kernel that has not run yet, may be no part of
-    // a recording and yet must be allowed. Waits are refused by meets_host(), and by CUDA in any mode.
+    // a recording and yet must be allowed. Waits are refused by note_host_wait(), and by CUDA in any mode.
     const cudaError_t error = cudaStreamBeginCapture(s, cudaStreamCaptureModeRelaxed);
     if (error != cudaSuccess) {
       end_recording(index);
@@ -481,7 +481,7 @@ class CudaRuntime final : public DeviceRuntime {
   static void copy_pinned(int index, void* to, const void* from, size_t bytes, cudaMemcpyKind kind, Storage& pinned) {
     if (bytes == 0) return;
     cudaStream_t s = use_device(index);
-    meets_host(index, "a copy between the host and the device");
+    note_host_wait(index, "a copy between the host and the device");
     check(cudaMemcpyAsync(to, from, bytes, kind, s), "a copy of pinned memory");
     used_on(pinned, s);
   }

@@ -283,7 +283,7 @@ struct ProductsBackward : Recurrence {
 };
 
 void require_floating(const char* op, const Array& x) {
-  if (!is_floating(x.dtype)) fail_type("{}: {} is no floating point type. Convert it first.", op, name(x.dtype));
+  if (!is_floating(x.dtype)) fail_type("{}: {} is not a floating-point type. Convert it first.", op, name(x.dtype));
 }
 
 void logcumsumexp(const Array& x, int axis, Array& out) {

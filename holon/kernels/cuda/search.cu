@@ -329,7 +329,7 @@ int64_t largest_count(const Array& x_in) {
              memory.data<Largest>());
       launch(end_largest<T>, 1, 1, 0, x.data<T>(), memory.data<Largest>());
     } else {
-      fail_type("bincount: {} is no integer type. Convert it by to(int64).", name(x.dtype));
+      fail_type("bincount: {} is not an integer type. Convert it by to(int64).", name(x.dtype));
     }
   });
   device_runtime()->copy_to_host(x.device.index, &found, memory.data<Largest>(), sizeof found);

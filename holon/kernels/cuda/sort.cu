@@ -138,7 +138,7 @@ void sort(const Array& x, bool descending, Array* values, Array& indices) {
 
 void topk(const Array& x, int64_t k, bool largest, Array& values, Array& indices) {
   const int64_t n = x.ndim() == 0 ? 1 : x.shape.back();
-  if (k < 0 || k > n) fail_value("topk: {} of {} elements were asked for (shape {}).", k, n, x.shape);
+  if (k < 0 || k > n) fail_value("topk: {} of {} elements were requested (shape {}).", k, n, x.shape);
   HOLON_CHECK(values.shape == indices.shape && (x.ndim() == 0 || values.shape.back() == k), "topk: {} into {}", x.shape,
               values.shape);
   if (n >= kMostInRow) return run_on_host("topk", &kernels::topk, x, k, largest, values, indices);

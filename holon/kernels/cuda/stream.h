@@ -46,7 +46,7 @@ void check(cudaError_t error, const char* call);
 
 std::unique_ptr<DeviceEvent> make_event(int index, bool timing);
 // Counts a wait of the host, which cannot be recorded. Errors: the rank is recording.
-void meets_host(int index, const char* what);
+void note_host_wait(int index, const char* what);
 
 // What records a stream may not do meanwhile (cudaMalloc, looking at events) is allowed in this scope: it has no part
 // in the recording.

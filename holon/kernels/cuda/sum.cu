@@ -1,5 +1,5 @@
 // Sums of several arrays on a device, in their order: what is added when ranks' parts have arrived.
-#include "holon/kernels/boxes.h"
+#include "holon/kernels/regions.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/strides.h"

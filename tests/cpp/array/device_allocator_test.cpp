@@ -122,7 +122,7 @@ TEST(DeviceAllocator, GivesCachedSegmentsBackBeforeItFails) {
   } catch (const Error& e) {
     EXPECT_NE(
         std::string(e.what()).find(
-            "out of memory on cuda:0: 8.0 MiB (8388608 bytes) were asked for; 60.0 MiB are in use and 0.0 MiB are "
+            "out of memory on cuda:0: 8.0 MiB (8388608 bytes) were requested; 60.0 MiB are in use and 0.0 MiB are "
             "cached in pieces, the device has 4.0 MiB free of 64.0 MiB"),
         std::string::npos)
         << e.what();

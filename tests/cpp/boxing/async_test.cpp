@@ -33,17 +33,17 @@ std::vector<const GlobalSpec*> specs() {
   return all;
 }
 
-TEST(BoxAsync, EqualsBox) {
+TEST(RedistributeAsync, EqualsRedistribute) {
   comm::run_ranks(3, [](int rank) {
     const Dims shape = {40, 70};
     for (auto* from : specs()) {
-      // All at once, while the rank's own thread boxes the same in the same groups.
+      // All at once, while the rank's own thread redistributes the same in the same groups.
       Array in = part_of(from, shape, rank);
       std::vector<PendingArray> pending;
-      for (auto* to : specs()) pending.push_back(box_async(from, to, shape, float32, in));
+      for (auto* to : specs()) pending.push_back(redistribute_async(from, to, shape, float32, in));
       auto next = pending.begin();
       for (auto* to : specs()) {
-        Array expected = box(from, to, shape, float32, in), got = (next++)->wait();
+        Array expected = redistribute(from, to, shape, float32, in), got = (next++)->wait();
         ASSERT_EQ(got.defined(), expected.defined()) << from->str() << " -> " << to->str();
         if (!got.defined()) continue;
         ASSERT_EQ(got.shape, expected.shape);
@@ -54,17 +54,18 @@ TEST(BoxAsync, EqualsBox) {
   });
 }
 
-TEST(BoxAsync, AViewIsThereAtOnce) {
+TEST(RedistributeAsync, AViewIsThereAtOnce) {
   comm::run_ranks(2, [](int rank) {
     Placement p("cpu", {0, 1});
     Array in = Array::empty({4, 4}, float32);
-    auto pending = box_async(intern_spec(p, sbp::broadcast()), intern_spec(p, sbp::split(0)), {4, 4}, float32, in);
+    auto pending =
+        redistribute_async(intern_spec(p, sbp::broadcast()), intern_spec(p, sbp::split(0)), {4, 4}, float32, in);
     EXPECT_TRUE(pending.done());
     EXPECT_EQ(pending.wait().storage, in.storage);
   });
 }
 
-TEST(BoxAsync, BothThreadsPlanForOneMachine) {
+TEST(RedistributeAsync, BothThreadsPlanForOneMachine) {
   comm::run_ranks(2, [](int) {
     MachineCosts costs;
     costs.sync_s = 1e-3;
@@ -80,11 +81,12 @@ TEST(BoxAsync, BothThreadsPlanForOneMachine) {
   });
 }
 
-TEST(BoxAsync, ErrorsComeOutOfWait) {
+TEST(RedistributeAsync, ErrorsComeOutOfWait) {
   comm::run_ranks(2, [](int rank) {
     Placement p("cpu", {0, 1});
     Array in = Array::empty({2, 4}, rank == 0 ? float32 : int32);  // each rank's own is as it says
-    auto pending = box_async(intern_spec(p, sbp::split(0)), intern_spec(p, sbp::broadcast()), {4, 4}, in.dtype, in);
+    auto pending =
+        redistribute_async(intern_spec(p, sbp::split(0)), intern_spec(p, sbp::broadcast()), {4, 4}, in.dtype, in);
     try {
       pending.wait();
       ADD_FAILURE() << "no error";

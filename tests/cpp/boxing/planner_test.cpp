@@ -86,7 +86,7 @@ TEST_F(PlannerTest, SumsReadTheOthersAddends) {
   for (int r = 0; r < 4; ++r) EXPECT_EQ(p.read_bytes(r), 2 * (3 << 20));
 }
 
-TEST_F(PlannerTest, ZerosNeedNoMeeting) {
+TEST_F(PlannerTest, ZerosNeedNoCommunication) {
   EXPECT_EQ(kinds(plan(on({0, 1}, B), on({0, 1}, P), {5}, float32)), Kinds{StepKind::kZeroFill});
   EXPECT_EQ(kinds(plan(on({0, 1}, S0), on({0, 1}, P), {5}, float32)), Kinds{StepKind::kZeroFill});
   EXPECT_EQ(kinds(plan(on_grid({S0, S0}), on_grid({P, P}), {5}, float32)), Kinds{StepKind::kZeroFill});
@@ -187,7 +187,7 @@ void check_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape)
     ASSERT_LE(part(at), limit);
     ASSERT_LE(step.out_bytes, limit);
     ASSERT_GT(step.predicted_s, 0);
-    for (int index = 0; step.meets() && index < step.to->placement.size(); ++index) {
+    for (int index = 0; step.communicates() && index < step.to->placement.size(); ++index) {
       int rank = step.to->placement.ranks()[static_cast<size_t>(index)];
       auto& t = p.transfer(i, rank);
       ASSERT_EQ(t.members[static_cast<size_t>(t.me)], rank);

@@ -7,8 +7,8 @@
 #include "holon/base/error.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
-#include "holon/kernels/boxes.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::testing_boxing {
 
@@ -46,8 +46,8 @@ Array some_part(const GlobalSpec* spec, const Dims& shape, DType dtype, bool str
   int64_t step = 2;
   for (int64_t n : slice.shape) strides.push_back(step), step *= std::max<int64_t>(n, 1);
   Array turned = Array::empty({step + 3}, dtype).view(slice.shape, strides, 3);
-  kernels::copy_box(turned.bytes(), turned.strides, part.bytes(), part.strides, part.shape,
-                    static_cast<int64_t>(size_bytes(dtype)));
+  kernels::copy_region(turned.bytes(), turned.strides, part.bytes(), part.strides, part.shape,
+                       static_cast<int64_t>(size_bytes(dtype)));
   return turned;
 }
 
@@ -83,7 +83,7 @@ std::string prepared_is_wrong(const GlobalSpec* from, const GlobalSpec* to, cons
                               bool strided) {
   const Array in = some_part(from, shape, dtype, strided), copy = in.defined() ? kernels::contiguous(in) : in;
   auto before = comm::stats();
-  const Array expected = boxing::box(from, to, shape, dtype, in);
+  const Array expected = boxing::redistribute(from, to, shape, dtype, in);
   const auto calls = comm::stats().calls - before.calls, bytes = comm::stats().bytes_read - before.bytes_read;
 
   auto p = Prepared::prepare(from, to, shape, dtype, strided ? Input::kAnyStrides : Input::kContiguous);
@@ -106,10 +106,11 @@ std::string prepared_is_wrong(const GlobalSpec* from, const GlobalSpec* to, cons
   if (p.read_bytes() != static_cast<int64_t>(bytes)) return fmt::format("it promised {} bytes", p.read_bytes());
   if (!same_bits(in, copy)) return "the input has changed";
   if (p.is_view()) {
-    if (p.meets() || calls) return "a view that meets";
+    if (p.communicates() || calls) return "a view that communicates";
     const Array view = p.view_of(in);
     if (view.storage != in.storage || !same_bits(view, expected)) return "the view differs";
-  } else if (!p.meets() && in.defined() && expected.defined() && expected.numel() && expected.storage == in.storage) {
+  } else if (!p.communicates() && in.defined() && expected.defined() && expected.numel() &&
+             expected.storage == in.storage) {
     return "execute() has made a view";
   }
   return {};
@@ -123,7 +124,7 @@ std::string batch_is_wrong(const GlobalSpec* from, const GlobalSpec* to, const s
   int64_t end = 0;
   for (size_t i = 0; i < shapes.size(); ++i) {
     Array part = some_part(from, shapes[i], dtype);
-    expected.push_back(boxing::box(from, to, shapes[i], dtype, part));
+    expected.push_back(boxing::redistribute(from, to, shapes[i], dtype, part));
     if (!part.defined()) continue;
     if (batch.in_at()[i] < end || batch.in_at()[i] * static_cast<int64_t>(size_bytes(dtype)) % 64)
       return fmt::format("tensor {} begins at {}", i, batch.in_at()[i]);
@@ -133,7 +134,7 @@ std::string batch_is_wrong(const GlobalSpec* from, const GlobalSpec* to, const s
   }
   const auto before = comm::stats();
   batch.run(in, out);
-  if (comm::stats().calls - before.calls > 1) return "more than one meeting";
+  if (comm::stats().calls - before.calls > 1) return "more than one collective";
   if (static_cast<int64_t>(comm::stats().bytes_read - before.bytes_read) != batch.read_bytes())
     return fmt::format("{} bytes, promised {}", comm::stats().bytes_read - before.bytes_read, batch.read_bytes());
   for (size_t i = 0; batch.has_out() && i < shapes.size(); ++i) {

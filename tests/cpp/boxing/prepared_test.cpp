@@ -79,12 +79,12 @@ TEST(Prepared, ViewsAreToldApart) {
       return Prepared::prepare(intern_spec(p, a), intern_spec(p, b), {4, 6}, float32);
     };
     EXPECT_TRUE(prepared(B, S1).is_view());
-    EXPECT_FALSE(prepared(B, S1).meets());
+    EXPECT_FALSE(prepared(B, S1).communicates());
     EXPECT_TRUE(prepared(S0, S0).is_view());
     EXPECT_FALSE(prepared(S0, B).is_view());
-    EXPECT_TRUE(prepared(S0, B).meets());
+    EXPECT_TRUE(prepared(S0, B).communicates());
     EXPECT_EQ(prepared(B, P).is_view(), rank == 0);
-    EXPECT_FALSE(prepared(B, P).meets());
+    EXPECT_FALSE(prepared(B, P).communicates());
     Array in = some_part(intern_spec(p, B), {4, 6}, float32), half = prepared(B, S1).view_of(in);
     EXPECT_EQ(half.storage, in.storage);
     EXPECT_EQ(half.data<float>(), in.data<float>() + 3 * rank);
@@ -115,7 +115,7 @@ TEST(Prepared, RunAllocatesNothing) {
           expect_no_allocation(
               fmt::format("{} -> {} {}", *from, *to, shape), [&] { prepared.run(in, out, scratch); },
               shape.numel() < 100 ? 1000 : 100);
-          EXPECT_TRUE(same_bits(out, box(from, to, shape, float32, in)));
+          EXPECT_TRUE(same_bits(out, redistribute(from, to, shape, float32, in)));
         }
   });
 }
@@ -168,13 +168,13 @@ TEST(Prepared, RunsOnTheBackgroundThreadInItsOwnGroups) {
     auto sum = Prepared::prepare(from, to, {50, 50}, float32);
     Array buffer = garbage(true, {batch.in_elements()}, float32);
     const Array in = some_part(from, {50, 50}, float32), out = garbage(true, {50, 50}, float32);
-    const Array expected = box(from, to, {50, 50}, float32, in);
+    const Array expected = redistribute(from, to, {50, 50}, float32, in);
     for (int i = 0; i < 50; ++i) {
       for (int64_t k = 0; k < buffer.numel(); ++k) buffer.data<float>()[k] = static_cast<float>(k % 13 + rank);
       auto scratch = scratch_of(sum.scratch_bytes());
       auto first = comm::run_in_background([&] { batch.run(buffer, buffer); });
-      // The rank's own thread meets the same ranks meanwhile.
-      ASSERT_TRUE(same_bits(box(from, to, {50, 50}, float32, in), expected));
+      // The rank's own thread communicates with the same ranks meanwhile.
+      ASSERT_TRUE(same_bits(redistribute(from, to, {50, 50}, float32, in), expected));
       first.wait();
       auto second = comm::run_in_background([&] { sum.run(in, out, scratch); });
       second.wait();

@@ -15,8 +15,8 @@
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/kernels/boxes.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::boxing {
 namespace {
@@ -113,8 +113,8 @@ Array part_of(const Case& c, int rank) {
   int64_t step = 2;
   for (int64_t n : slice.shape) strides.push_back(step), step *= std::max<int64_t>(n, 1);
   a = Array::empty({step + 3}, c.dtype).view(slice.shape, strides, 3);
-  kernels::copy_box(a.bytes(), a.strides, flat.bytes(), flat.strides, a.shape,
-                    static_cast<int64_t>(size_bytes(c.dtype)));
+  kernels::copy_region(a.bytes(), a.strides, flat.bytes(), flat.strides, a.shape,
+                       static_cast<int64_t>(size_bytes(c.dtype)));
   return a;
 }
 
@@ -239,7 +239,7 @@ TEST_F(RandomTest, AnyBoxingGivesTheTensorAndReadsWhatIsPlanned) {
         auto& c = cases[i];
         Array in = part_of(c, rank);
         auto before = comm::stats().bytes_read;
-        Array out = box(c.from, c.to, c.shape, c.dtype, in);
+        Array out = redistribute(c.from, c.to, c.shape, c.dtype, in);
         auto read = static_cast<int64_t>(comm::stats().bytes_read - before);
         int64_t planned = plan(c.from, c.to, c.shape, c.dtype).read_bytes(rank), linked = 0;
         for (auto& link : plan(c.from, c.to, c.shape, c.dtype).links()) linked += link.to == rank ? link.bytes : 0;
@@ -278,14 +278,14 @@ TEST_F(RandomTest, NoPairTakesMoreMemoryThanItsPlanSays) {
         Case c{from, to, shape, float32, false};
         Plan p = plan(from, to, shape, float32);
         for (size_t s = 0; s < p.steps().size(); ++s)
-          if (p.steps()[s].meets() && (from->placement.contains(rank) || to->placement.contains(rank)))
+          if (p.steps()[s].communicates() && (from->placement.contains(rank) || to->placement.contains(rank)))
             p.transfer(s, rank);
         Array in = part_of(c, rank);
         world.barrier();
         if (rank == 0) reset_peak_memory();
         const auto before = static_cast<int64_t>(memory_stats().in_use_bytes);
         world.barrier();
-        Array out = box(from, to, shape, float32, in);
+        Array out = redistribute(from, to, shape, float32, in);
         world.barrier();
         if (rank == 0) {
           auto grown = static_cast<int64_t>(memory_stats().peak_bytes) - before;

@@ -4,8 +4,8 @@
 #include <map>
 #include <string>
 
-#include "boxing/device_handover_cases.h"
-#include "boxing/handover_cases.h"
+#include "boxing/device_point_to_point_cases.h"
+#include "boxing/point_to_point_cases.h"
 #include "boxing/prepared_cases.h"
 #include "holon/base/context.h"
 #include "holon/comm/communicator.h"
@@ -15,8 +15,8 @@ namespace {
 
 const std::map<std::string, std::function<void()>> kModes = {
     {"prepared", check_prepared},
-    {"handover", check_handovers},
-    {"handover_hosts", check_handovers_between_hosts},
+    {"point_to_point", check_transfers},
+    {"point_to_point_hosts", check_transfers_between_hosts},
     {"private_memory", check_private_memory},
     {"pipeline", [] { check_pipeline(4, 8); }},
     {"die", die_before_posting},
@@ -26,10 +26,10 @@ const std::map<std::string, std::function<void()>> kModes = {
     {"device_pipeline", check_device_pipeline},
     {"device_links", check_device_links},
     {"device_background", check_device_background},
-    {"giver_dies", giver_dies},
-    {"giver_dies_after_posting", giver_dies_after_posting},
-    {"taker_does_not_come", taker_does_not_come},
-    {"taker_dies", taker_dies},
+    {"sender_dies", sender_dies},
+    {"sender_dies_after_sending", sender_dies_after_sending},
+    {"receiver_does_not_come", receiver_does_not_come},
+    {"receiver_dies", receiver_dies},
 };
 
 }  // namespace

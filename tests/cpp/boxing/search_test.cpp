@@ -84,10 +84,10 @@ class Oracle {
 std::map<std::string, Machine> machines() {
   std::map<std::string, Machine> m;
   m["built in"] = {};
-  m["slow meetings"].costs.sync_s = 5e-5;
+  m["slow syncs"].costs.sync_s = 5e-5;
   m["few cores"].costs.cores = 2;
-  m["free meetings"].costs.sync_s = m["free meetings"].costs.sync_rank_s = m["free meetings"].costs.step_s =
-      m["free meetings"].costs.view_s = 0;
+  m["free syncs"].costs.sync_s = m["free syncs"].costs.sync_rank_s = m["free syncs"].costs.step_s =
+      m["free syncs"].costs.view_s = 0;
   m["two hosts"].hosts.host_of_rank = {0, 0, 1, 1, 1, 0};
   m["three hosts"].hosts.host_of_rank = {0, 1, 2, 0, 1, 2};
   m["crowded"].costs.sync_rank_s = 3e-5;

@@ -94,7 +94,7 @@ TEST(Damage, OfATensorInOneFileIsFound) {
   }
   write_text(folder / "x", text);
   EXPECT_EQ(bits(load(folder / "x")), whole);
-  // Boxes are compared, too: those of a block that is damaged are refused, others are not.
+  // Regions are compared, too: those of a block that is damaged are refused, others are not.
   SafetensorsFile before(folder / "x");
   const size_t last = before.header().bytes + before.find("columns")->end - 1;
   std::string damaged = text;

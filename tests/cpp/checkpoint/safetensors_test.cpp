@@ -42,7 +42,7 @@ TEST(Safetensors, HasTheFormat) {
   EXPECT_EQ(parse_safetensors(bytes(text), "x").metadata.at("k"), "v");
 }
 
-TEST(Safetensors, ReadsBoxes) {
+TEST(Safetensors, ReadsRegions) {
   Folder folder;
   Tensor t = arange(60).reshape({3, 4, 5});
   write(folder / "x", {{"first", ones({3})}, {"t", t}});

@@ -30,7 +30,7 @@ struct Ranks {
     std::vector<std::jthread> threads;
     for (size_t r = 0; r < tokens.size(); ++r)
       threads.emplace_back([&, r] {
-        Meeting m;
+        Rendezvous m;
         m.client = std::make_unique<StoreClient>("127.0.0.1", server.port(), "store", 20);
         m.token = tokens[r];
         m.ranks.resize(tokens.size());

@@ -78,7 +78,7 @@ TEST(Hosts, BytesThatCross) {
   EXPECT_LT(total(4, 0, 6), 6 * bytes / 2 + 40000);
 }
 
-TEST(Hosts, ABoxThatSeveralWantCrossesOnce) {
+TEST(Hosts, ARegionThatSeveralWantCrossesOnce) {
   const std::vector<int> hosts = {0, 1, 1, 1};
   auto pulls_of = [](int m) { return m == 0 ? MemberPulls{} : MemberPulls{{{{0}, 5, {10, 1}, 0, {3, 4}}}, {4, 1}}; };
   auto sender = make_schedule(hosts, 0, pulls_of, 4);
@@ -109,7 +109,7 @@ TEST(Hosts, AddendsAreSummedBeforeTheyCross) {
   }
 }
 
-TEST(Hosts, LargeBoxesTravelInPieces) {
+TEST(Hosts, LargeRegionsTravelInPieces) {
   const int64_t rows = 3000, columns = 1500;  // 18 MB
   run_ranks(std::vector{0, 0, 1, 1}, [&](int rank) {
     auto& g = everybody();

@@ -104,7 +104,7 @@ TEST(Launch, ARankOfAnotherNodeThatFailsBeforeItHasMetTheOthersIsNamedAtOnce) {
     a.insert(a.end(), program.begin(), program.end());
     return a;
   };
-  Process a(node("0", {RANK_PROGRAM, "meet"}), {{"HOLON_RENDEZVOUS_TIMEOUT_S", "60"}});
+  Process a(node("0", {RANK_PROGRAM, "barrier"}), {{"HOLON_RENDEZVOUS_TIMEOUT_S", "60"}});
   Process b(node("1", {"sh", "-c", "kill -9 $$"}), {});
   EXPECT_EQ(a.wait(50), 1) << a.output();
   EXPECT_HAS(a.output(), "rank 1 has failed (killed by signal 9 (Killed)) before it joined the others");

@@ -111,7 +111,7 @@ TEST_F(Losses, WhoEndsInOrderIsNotMissed) {
   }
 }
 
-// While ranks start, meet, connect, work.
+// While ranks start, find each other, connect, work.
 TEST_F(Losses, InAnyPhase) {
   std::mt19937 random(7);
   for (int round = 0; round < 8; ++round) {

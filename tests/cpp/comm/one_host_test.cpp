@@ -139,7 +139,7 @@ TEST(OneHost, HoldsManyRanks) {
 #else
   const std::string ranks = "256", arena_gb;
 #endif
-  Process all({"/bin/sh", "-c", R"(ulimit -n 1024; exec "$0" --nproc_per_node "$1" "$2" meet)", HOLON_LAUNCH, ranks,
+  Process all({"/bin/sh", "-c", R"(ulimit -n 1024; exec "$0" --nproc_per_node "$1" "$2" barrier)", HOLON_LAUNCH, ranks,
                RANK_PROGRAM},
               {{"HOLON_COMM_TIMEOUT_S", "240"},
                {"HOLON_RENDEZVOUS_TIMEOUT_S", "240"},

@@ -103,7 +103,7 @@ TEST(Process, AStoppedRankIsNamed) {
 }
 
 // Rank 0 serves the store: what others would tell it must not hold them up.
-TEST(Process, WhoGivesUpTheMeetingSaysWhoIsTheCause) {
+TEST(Process, WhoGivesUpTheRendezvousSaysWhoIsTheCause) {
   World w(3, "stop_in_exchange", {{"HOLON_LOG", "comm"}});
   ASSERT_TRUE(w[2].wait_for_output("the world of 3 ranks on 1 host is connected", 60)) << w[2].output();
   w[1].send_signal(SIGKILL);
@@ -148,7 +148,7 @@ TEST(Process, AnExitStatusIsTold) {
 
 TEST(Rendezvous, MissingRanksAreNamed) {
   World w(0, "");
-  for (int r : {0, 2}) w.start(r, 4, "meet", {{"HOLON_RENDEZVOUS_TIMEOUT_S", "1.5"}});
+  for (int r : {0, 2}) w.start(r, 4, "barrier", {{"HOLON_RENDEZVOUS_TIMEOUT_S", "1.5"}});
   for (auto& r : w.ranks) {
     EXPECT_EQ(r->wait(20), 1);
     EXPECT_HAS(r->output(), "within 1.5 s");
@@ -158,7 +158,7 @@ TEST(Rendezvous, MissingRanksAreNamed) {
 
 TEST(Rendezvous, WithoutRankZeroTheAddressIsNamed) {
   World w(0, "");
-  w.start(1, 2, "meet", {{"HOLON_RENDEZVOUS_TIMEOUT_S", "0.3"}});
+  w.start(1, 2, "barrier", {{"HOLON_RENDEZVOUS_TIMEOUT_S", "0.3"}});
   EXPECT_EQ(w[0].wait(20), 1);
   EXPECT_HAS(w[0].output(), "no store answers at 127.0.0.1:" + std::to_string(w.port));
 }
@@ -172,7 +172,7 @@ TEST(Rendezvous, PortInUse) {
   a.sin_port = htons(static_cast<uint16_t>(w.port));
   ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a), 0);
   ASSERT_EQ(listen(fd, 5), 0);
-  w.start(0, 2, "meet", {});
+  w.start(0, 2, "barrier", {});
   EXPECT_EQ(w[0].wait(20), 1);
   EXPECT_HAS(w[0].output(), "port " + std::to_string(w.port) + " of 127.0.0.1 is in use");
   close(fd);
@@ -180,9 +180,9 @@ TEST(Rendezvous, PortInUse) {
 
 TEST(Rendezvous, TheSameRankTwice) {
   World w(0, "");
-  w.start(0, 3, "meet", {});
-  w.start(1, 3, "meet", {});
-  w.start(1, 3, "meet", {});
+  w.start(0, 3, "barrier", {});
+  w.start(1, 3, "barrier", {});
+  w.start(1, 3, "barrier", {});
   int first = 0;
   // One of both is refused; the world comes together with the other.
   for (int i = 0; i < 1000 && !first; ++i) {
@@ -193,15 +193,15 @@ TEST(Rendezvous, TheSameRankTwice) {
   EXPECT_EQ(w[first].wait(20), 1);
   EXPECT_HAS(w[first].output(), "rank 1 of 3 is at 127.0.0.1");
   EXPECT_HAS(w[first].output(), "already: process " + std::to_string(w[3 - first].pid()));
-  w.start(2, 3, "meet", {});
+  w.start(2, 3, "barrier", {});
   EXPECT_EQ(w[0].wait(20), 0) << w[0].output();
   EXPECT_EQ(w[3 - first].wait(20), 0);
 }
 
 TEST(Rendezvous, DifferentWorldSizes) {
   World w(0, "");
-  w.start(0, 2, "meet", {});
-  w.start(1, 3, "meet", {});
+  w.start(0, 2, "barrier", {});
+  w.start(1, 3, "barrier", {});
   for (auto& r : w.ranks) {
     EXPECT_EQ(r->wait(20), 1);
     EXPECT_HAS(r->output(), "disagree on WORLD_SIZE: rank ");
@@ -211,14 +211,14 @@ TEST(Rendezvous, DifferentWorldSizes) {
 
 // 192.0.2.1 is nobody's address. It is said at once, and not when the rendezvous has timed out.
 TEST(Rendezvous, SeveralHostsWithoutAToken) {
-  World several(2, "meet", {{"MASTER_ADDR", "192.0.2.1"}, {"LOCAL_WORLD_SIZE", "1"}});
+  World several(2, "barrier", {{"MASTER_ADDR", "192.0.2.1"}, {"LOCAL_WORLD_SIZE", "1"}});
   for (auto& r : several.ranks) {
     EXPECT_EQ(r->wait(), 1);
     EXPECT_HAS(r->output(), "ranks on several hosts need a token");
     EXPECT_HAS(r->output(), "HOLON_STORE_TOKEN");
     EXPECT_LT(r->seconds(), 50);
   }
-  World elsewhere(2, "meet", {{"MASTER_ADDR", "192.0.2.1"}});
+  World elsewhere(2, "barrier", {{"MASTER_ADDR", "192.0.2.1"}});
   for (auto& r : elsewhere.ranks) {
     EXPECT_EQ(r->wait(), 1);
     EXPECT_HAS(r->output(), "MASTER_ADDR \"192.0.2.1\" is not an address of this host (it has ");
@@ -227,11 +227,11 @@ TEST(Rendezvous, SeveralHostsWithoutAToken) {
 
 TEST(Rendezvous, WrongToken) {
   World w(0, "");
-  w.start(0, 2, "meet", {{"HOLON_STORE_TOKEN", "blue"}});
-  w.start(1, 2, "meet", {{"HOLON_STORE_TOKEN", "red"}});
+  w.start(0, 2, "barrier", {{"HOLON_STORE_TOKEN", "blue"}});
+  w.start(1, 2, "barrier", {{"HOLON_STORE_TOKEN", "red"}});
   EXPECT_EQ(w[1].wait(20), 1);
   EXPECT_HAS(w[1].output(), "refused this rank: its token is different");
-  w.start(1, 2, "meet", {{"HOLON_STORE_TOKEN", "blue"}});
+  w.start(1, 2, "barrier", {{"HOLON_STORE_TOKEN", "blue"}});
   EXPECT_EQ(w[0].wait(20), 0) << w[0].output();
   EXPECT_EQ(w[2].wait(20), 0) << w[2].output();
 }

@@ -164,8 +164,8 @@ void fork_in_all_ways(int rank) {
 
 void stop_in_exchange() {
   FdListener listener;
-  const Meeting meeting = meet(Context::current(), listener.name());
-  const Fd to_leader = test::introduce(meeting.ranks[0].socket, 1, 1 << 20);
+  const Rendezvous found = rendezvous(Context::current(), listener.name());
+  const Fd to_leader = test::introduce(found.ranks[0].socket, 1, 1 << 20);
   pause_s(60);
 }
 
@@ -178,7 +178,7 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        test::check_byte_counts(everybody());
      }},
     {"brief", [](int) { reduce_some(3); }},
-    {"meet", [](int) { everybody().barrier(); }},
+    {"barrier", [](int) { everybody().barrier(); }},
     // Rank 1 shows its memory and takes nobody else's.
     {"stop_in_exchange",
      [](int rank) {
@@ -290,7 +290,7 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        if (rank == 0) communicator(some).barrier();
        pause_s(120);
      }},
-    // Rank 1 ends in order before the others have met it.
+    // Rank 1 ends in order before the others are connected to it.
     {"alone",
      [](int rank) {
        if (rank != 1) everybody().barrier();

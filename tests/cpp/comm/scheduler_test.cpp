@@ -22,12 +22,12 @@ TEST(Scheduler, FirstOfANodelist) {
 TEST(Scheduler, APortThatIsNone) {
   for (const char* text : {"0", "65536", "a", "12x"}) {
     setenv("MASTER_PORT", text, 1);
-    EXPECT_THROW(meeting_place(), Error) << text;
+    EXPECT_THROW(rendezvous_address(), Error) << text;
   }
   setenv("MASTER_PORT", "4711", 1);
-  EXPECT_EQ(meeting_place().port, 4711);
+  EXPECT_EQ(rendezvous_address().port, 4711);
   unsetenv("MASTER_PORT");
-  EXPECT_EQ(meeting_place().port, 29500);
+  EXPECT_EQ(rendezvous_address().port, 29500);
 }
 
 }  // namespace

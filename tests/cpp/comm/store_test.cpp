@@ -402,7 +402,7 @@ int frames_that_end_in(std::span<const int> fds, size_t size, const std::string&
 
 // As many as a large cluster has. Each hands itself in as ranks do (rendezvous.cpp) and gets what all have handed in:
 // 4,096 answers of half a megabyte, which the server must not hold at once.
-TEST(Store, FourThousandRanksMeet) {
+TEST(Store, FourThousandRanksConnect) {
   constexpr int kRanks = 4096, kReaders = 8;
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);

@@ -25,7 +25,7 @@ TEST(Cost, MoreWorkIsNeverFaster) {
     before = s;
   }
   Work w{};
-  w.meetings = 1;
+  w.syncs = 1;
   w.members = 2;
   double two = seconds(w, c);
   w.members = 8;
@@ -58,7 +58,7 @@ TEST(Cost, RanksBeyondTheCoresWait) {
 TEST(Cost, BetweenHosts) {
   MachineCosts c;
   Work w;
-  w.net_meetings = 2;
+  w.net_syncs = 2;
   w.net_bytes = 1.2e9;
   EXPECT_NEAR(seconds(w, c), 2 * c.net_latency_s + 1.2e9 / c.net_bytes_per_s, 1e-12);
 }

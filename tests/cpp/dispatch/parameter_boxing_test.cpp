@@ -1,4 +1,4 @@
-// Split parameters stay where they are: ops box their other inputs, and tell where they cannot.
+// Split parameters stay where they are: ops redistribute their other inputs, and tell where they cannot.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

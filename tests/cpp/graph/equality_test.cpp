@@ -25,7 +25,7 @@ constexpr bool kSanitized = true;
 constexpr bool kSanitized = false;
 #endif
 
-using Maker = Net (*)(const Layout&);
+using Factory = Net (*)(const Layout&);
 
 struct Options {
   int micro_batches = 1;
@@ -45,7 +45,7 @@ struct Result {
   std::vector<std::pair<std::string, std::vector<double>>> state;
 };
 
-Net make(Maker producer, const Layout& layout, DType dtype) {
+Net make(Factory producer, const Layout& layout, DType dtype) {
   manual_seed(5);
   Net net = producer(layout);
   net.dtype = dtype;
@@ -89,7 +89,7 @@ Result take_down(const Net& net, std::vector<double> losses) {
 }
 
 // groups: of data-parallel ranks whose rows the micro-batches are taken from, which decides what they hold.
-Result eager(Maker producer, const Layout& layout, const Options& o, int groups) {
+Result eager(Factory producer, const Layout& layout, const Options& o, int groups) {
   Net net = make(producer, layout, o.dtype);
   auto optimizer = make_optimizer(net);
   std::vector<double> losses;
@@ -135,7 +135,7 @@ struct Train : nn::Graph {
   }
 };
 
-Result compiled(Maker producer, const Layout& layout, const Options& o) {
+Result compiled(Factory producer, const Layout& layout, const Options& o) {
   Net net = make(producer, layout, o.dtype);
   auto optimizer = make_optimizer(net);
   Train train(net, optimizer, o);
@@ -181,8 +181,8 @@ Result on_ranks(int n, const std::function<Result()>& f) {
 }
 
 // Eager runs are shared by the options that make no difference to them.
-const Result& cached(Maker producer, const Layout& layout, const Options& o, int groups) {
-  using Key = std::tuple<Maker, int, int, int, int, int, bool, DType, int>;
+const Result& cached(Factory producer, const Layout& layout, const Options& o, int groups) {
+  using Key = std::tuple<Factory, int, int, int, int, int, bool, DType, int>;
   static std::map<Key, Result> known;
   auto [it, fresh] = known.try_emplace(
       {producer, layout.dp, layout.tp, layout.pp, layout.chunks, o.micro_batches, o.amp, o.dtype, groups});
@@ -251,7 +251,7 @@ double tolerance(const Net& net, const Layout& layout, const Options& o, bool sa
   return net.name == "ResNet-18" ? 5e-3 : same_ranks ? 2e-5 : 1e-4;
 }
 
-void check(Maker producer, const Layout& layout, const Options& o) {
+void check(Factory producer, const Layout& layout, const Options& o) {
   SCOPED_TRACE(fmt::format("layout {}, {}", layout.name, o.str()));
   try {
     Result got = on_ranks(layout.ranks(), [&] { return compiled(producer, layout, o); });
@@ -267,7 +267,7 @@ void check(Maker producer, const Layout& layout, const Options& o) {
 
 struct Model {
   const char* name;
-  Maker producer;
+  Factory producer;
 };
 constexpr Model kModels[] = {{"MLP", models::mlp},
                              {"LeNet", models::lenet},
@@ -279,14 +279,14 @@ constexpr Model kModels[] = {{"MLP", models::mlp},
 
 // Whether a test takes the i-th of on_and_off(): of small models all in float32 and some in float64, of ResNet-18,
 // which takes as long as all others, the other way round.
-bool usual(Maker producer, DType dtype, size_t i) {
+bool usual(Factory producer, DType dtype, size_t i) {
   if (kSanitized) return i == 13;  // where all takes twenty times as long
   if (producer == models::resnet18_smooth) return dtype == float32 && (i == 1 || i == 12);
   const bool some = i == 0 || i == 6 || i == 11 || i == 13;
   return some || (producer == models::resnet18) == (dtype == float64);
 }
 
-std::vector<Options> rows(Maker producer, const Layout& layout, size_t turn) {
+std::vector<Options> rows(Factory producer, const Layout& layout, size_t turn) {
   const char* asked = std::getenv("HOLON_EQUALITY");
   const bool all = asked && std::string_view(asked) == "all";
   std::vector<Options> chosen;
@@ -302,7 +302,7 @@ class Equality : public ::testing::TestWithParam<std::tuple<size_t, size_t>> {};
 
 TEST_P(Equality, TrainsAsEager) {
   auto [model, layout] = GetParam();
-  const Maker producer = kModels[model].producer;
+  const Factory producer = kModels[model].producer;
   for (const Options& o : rows(producer, kLayouts[layout], model * 5 + layout * 3))
     check(producer, kLayouts[layout], o);
 }

@@ -91,7 +91,7 @@ TEST(FuseEpilogue, OnSeveralRanks) {
       run_passes(after.g, all);
       expect_equal(run(before), run(after), 2e-6);
       EXPECT_EQ(count_op(after.g, "gelu") + count_op(after.g, "relu"), 0);
-      // Where dy is boxed for the product only, the sum reads another value.
+      // Where dy is redistributed for the product only, the sum reads another value.
       EXPECT_GE(count_op(after.g, "linear_gradients"), 2) << str(after.g);
     }
   };

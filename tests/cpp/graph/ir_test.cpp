@@ -68,8 +68,8 @@ TEST(Verify, ALayoutMustBeASignature) {
     v.spec = intern_spec(v.spec->placement, sbp::broadcast());
     EXPECT_NE(fault(other).find("no signature of these layouts"), std::string::npos) << fault(other);
     other = g;
-    Node& box = node(other, find_kind(other, NodeKind::kBoxing));
-    other.value(box.out[0]).spec = nullptr;
+    Node& boxing = node(other, find_kind(other, NodeKind::kBoxing));
+    other.value(boxing.out[0]).spec = nullptr;
     EXPECT_NE(fault(other).find("local value is redistributed"), std::string::npos) << fault(other);
   });
 }

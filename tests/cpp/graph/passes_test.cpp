@@ -118,7 +118,7 @@ TEST(Cse, OneGatherServesSeveralReaders) {
   });
 }
 
-TEST(Boxing, ChainsBecomeOneBox) {
+TEST(Boxing, ChainsBecomeOneBoxing) {
   comm::run_ranks(2, [](int) {
     Layout l = data_parallel();
     auto make = [&] {
@@ -227,11 +227,11 @@ TEST(ConstantFold, WhatIsMadeOfNothingIsMadeOnce) {
   comm::run_ranks(2, [&](int) { check(data_parallel()); });
 }
 
-TEST(Accumulate, GradientsAreBoxedOncePerStep) {
+TEST(Accumulate, GradientsAreRedistributedOncePerStep) {
   auto check = [](const Layout& l) {
     MlpOptions whole{.rows = 16}, parts{.rows = 16, .micro_batches = 4};
     Captured before = mlp(l, whole);
-    // Without the other passes, so that every gradient is boxed by itself.
+    // Without the other passes, so that every gradient is redistributed by itself.
     Captured after = mlp(l, parts);
     run_passes(after.g, only({"stages", "boxing", "hoist", "accumulate"}));
     Course a = run(before), b = run(after);
@@ -243,8 +243,8 @@ TEST(Accumulate, GradientsAreBoxedOncePerStep) {
   check(local());
   comm::run_ranks(2, [&](int) {
     Captured c = check(data_parallel());
-    EXPECT_EQ(count_meetings(c.g, Section::kBackward), 0);
-    EXPECT_EQ(count_meetings(c.g, Section::kOnceAfter), 6);
+    EXPECT_EQ(count_collectives(c.g, Section::kBackward), 0);
+    EXPECT_EQ(count_collectives(c.g, Section::kOnceAfter), 6);
     check(tensor_parallel());
   });
   comm::run_ranks(4, [&](int) { check(grid()); });
@@ -260,11 +260,11 @@ TEST(Buckets, GradientsMeetTogether) {
     o.bucket_bytes = 300;  // 6 x 8 and 8 x 6 floats are 192 bytes, a bias is 32
     after = expect_unchanged(make, only({"stages", "buckets"}, o));
     EXPECT_EQ(count(after.g, [](const Node& n) { return n.kind == NodeKind::kBoxing && n.in.size() > 1; }), 2);
-    // With several micro-batches the sums are boxed.
+    // With several micro-batches the sums are redistributed.
     Captured whole = mlp(data_parallel(), {.rows = 16}), parts = mlp(data_parallel(), {.rows = 16, .micro_batches = 4});
     o.bucket_bytes = 1 << 20;
     run_passes(parts.g, only({"stages", "accumulate", "buckets"}, o));
-    EXPECT_EQ(count_meetings(parts.g, Section::kOnceAfter), 1);
+    EXPECT_EQ(count_collectives(parts.g, Section::kOnceAfter), 1);
     Course a = run(whole), b = run(parts);
     a.others.clear();
     expect_equal(a, b, 1e-5);

@@ -39,13 +39,13 @@ TEST(PlanPicture, FoldsModulesThatAreAlike) {
   EXPECT_NE(plan_svg(g).find("\u00d7"), std::string::npos);
 }
 
-TEST(PlanPicture, ShowsEveryBoxWithItsBytes) {
+TEST(PlanPicture, ShowsEveryBoxingWithItsBytes) {
   comm::run_ranks(2, [](int) {
     Graph g = mlp(data_parallel(), {.blocks = 2}).g;
     run_passes(g, {});
-    size_t boxes = 0;
-    for (auto& n : g.nodes) boxes += n.kind == NodeKind::kBoxing;
-    ASSERT_GT(boxes, 0u);
+    size_t boxings = 0;
+    for (auto& n : g.nodes) boxings += n.kind == NodeKind::kBoxing;
+    ASSERT_GT(boxings, 0u);
     const std::string svg = plan_svg(g, {.title = "a <title>", .fold = false});
     EXPECT_EQ(svg, plan_svg(g, {.title = "a <title>", .fold = false}));
     EXPECT_NE(svg.find("a &lt;title&gt;"), std::string::npos);

@@ -221,9 +221,9 @@ TEST(Boxing, GradientsOfAParameterThatIsUsedTwiceMeetOnce) {
   comm::run_ranks(2, [](int) {
     auto make = [] { return mlp(data_parallel(), {.shared = true}); };
     Captured before = make();
-    EXPECT_EQ(count_meetings(before.g, Section::kBackward), 6);
+    EXPECT_EQ(count_collectives(before.g, Section::kBackward), 6);
     Captured after = expect_unchanged(make, only({"stages", "boxing", "dead_code_again"}), 1e-6);
-    EXPECT_EQ(count_meetings(after.g, Section::kBackward), 3) << str(after.g);
+    EXPECT_EQ(count_collectives(after.g, Section::kBackward), 3) << str(after.g);
   });
 }
 

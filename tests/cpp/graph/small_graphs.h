@@ -244,8 +244,8 @@ inline int64_t count_op(const Graph& g, std::string_view name) {
 inline int64_t count_kind(const Graph& g, NodeKind kind) {
   return count(g, [&](const Node& n) { return n.kind == kind; });
 }
-// Boxes that need bytes from other ranks.
-inline int64_t count_meetings(const Graph& g, Section section) {
+// Boxings that need bytes from other ranks.
+inline int64_t count_collectives(const Graph& g, Section section) {
   return count(g, [&](const Node& n) {
     return n.kind == NodeKind::kBoxing && n.section == section &&
         (g.value(n.in[0]).spec->nd_sbp.has_partial() ||

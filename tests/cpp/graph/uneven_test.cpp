@@ -20,7 +20,7 @@ namespace {
 using models::Batch;
 using models::Layout;
 using models::Net;
-using Maker = Net (*)(const Layout&);
+using Factory = Net (*)(const Layout&);
 
 constexpr Layout kOne{"1"}, kData{.name = "dp2", .dp = 2}, kTensor{.name = "tp2", .tp = 2},
     kPipeline{.name = "pp2", .pp = 2}, kInterleaved{.name = "pp2, interleaved", .pp = 2, .chunks = 2},
@@ -56,7 +56,7 @@ Batch batch(const Net& net, int step, int64_t rows) {
   return {slice(b.x, 0, 0, rows), slice(b.y, 0, 0, rows)};
 }
 
-Net make(Maker producer, const Layout& layout, bool training) {
+Net make(Factory producer, const Layout& layout, bool training) {
   manual_seed(5);
   Net net = producer(layout);
   net.place();
@@ -86,7 +86,8 @@ Result take_down(const Net& net, std::vector<double> losses) {
 }
 
 // Micro-batch by micro-batch, each weighed by its rows.
-Result eager(Maker producer, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, bool training) {
+Result eager(Factory producer, const Layout& layout, const Options& o, const std::vector<int64_t>& rows,
+             bool training) {
   Net net = make(producer, layout, training);
   auto optimizer = make_optimizer(net);
   std::vector<double> losses;
@@ -141,8 +142,8 @@ struct Train : nn::Graph {
   }
 };
 
-Result compiled(Maker producer, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, bool training,
-                size_t* signatures = nullptr) {
+Result compiled(Factory producer, const Layout& layout, const Options& o, const std::vector<int64_t>& rows,
+                bool training, size_t* signatures = nullptr) {
   Net net = make(producer, layout, training);
   auto optimizer = make_optimizer(net);
   Train train(net, optimizer, o);
@@ -181,7 +182,7 @@ Result on_ranks(int n, const std::function<Result()>& f) {
   return result;
 }
 
-void check(Maker producer, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, double tolerance,
+void check(Factory producer, const Layout& layout, const Options& o, const std::vector<int64_t>& rows, double tolerance,
            bool training = true) {
   SCOPED_TRACE(fmt::format("{}, {} micro-batches{}, ZeRO {}{}, {}", layout.name, o.micro_batches, o.amp ? ", amp" : "",
                            o.zero, o.recompute ? ", recomputation" : "", o.schedule));

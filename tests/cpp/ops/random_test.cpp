@@ -91,8 +91,8 @@ TEST(Random, ValuesDoNotDependOnTheLayout) {
   }
 }
 
-// Ops that box their input where its layout does not fit: the values are alike, the sbp of the result is its own
-// affair.
+// Ops that redistribute their input where its layout does not fit: the values are alike, the sbp of the result is its
+// own affair.
 TEST(Random, DrawsFromTensorsDoNotDependOnTheLayout) {
   struct Of {
     const char* name;

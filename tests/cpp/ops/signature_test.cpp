@@ -251,7 +251,7 @@ TEST(Signatures, RunWithoutBoxing) {
             boxing::reset_boxing_counters();
             TensorVec outs = dispatch(call.op, in, call.attrs);
             std::string text;
-            if (boxing::boxing_counters().events) text = "boxes its inputs";
+            if (boxing::boxing_counters().events) text = "redistributes its inputs";
             // Where two signatures take the same inputs, the first is chosen.
             const Signature* first = nullptr;
             for (auto& t : signatures)

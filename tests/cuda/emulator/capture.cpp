@@ -138,7 +138,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   auto made = std::make_unique<Graph>();
   made->nodes = std::move(c->nodes);
   made->order = latest_first(made->nodes);
-  for (const Node& n : made->nodes) made->meets |= n.meets;
+  for (const Node& n : made->nodes) made->collective |= n.collective;
   *graph = made.release();
   return cudaSuccess;
 }

@@ -288,7 +288,8 @@ void enqueue_beside(Stream* s, std::function<void()> work) {
   s->beside = true;
 }
 
-void enqueue_meeting(Stream* s, std::function<void()> work, std::function<bool()> hangs, std::function<void()> hung) {
+void enqueue_collective(Stream* s, std::function<void()> work, std::function<bool()> hangs,
+                        std::function<void()> hung) {
   {
     std::lock_guard lock(s->mutex);
     if (s->capture) {
@@ -567,7 +568,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
       return cudaSuccess;
     }
   enqueue_copy(stream, [exec] { do_in_order(*exec); });
-  if (exec->meets) drain(*stream, stream->put);
+  if (exec->collective) drain(*stream, stream->put);
   return cudaSuccess;
 }
 // What has been launched is done first.

@@ -33,7 +33,7 @@ namespace {
 struct Member {
   std::vector<int> ranks;
   int index = 0;
-  std::array<unsigned char, DeviceCommunicatorMaker::kIdBytes> id{};
+  std::array<unsigned char, DeviceCommunicatorFactory::kIdBytes> id{};
   int calls = 0;
   int socket = -1;  // to the other one of two, for messages
   std::atomic<bool> hangs{false}, aborted{false};
@@ -71,11 +71,11 @@ std::string do_together(Handle h, cudaStream_t stream, std::vector<Result> resul
   auto host = std::make_shared<std::vector<std::byte>>();
   size_t bytes = 0;
   for (const Result& r : results) bytes += r.bytes;
-  auto meet = [=] {
+  auto exchange = [=] {
     host->resize(bytes);
     work(host->data());
   };
-  emulator::enqueue_meeting(stream, meet, hangs, hung);
+  emulator::enqueue_collective(stream, exchange, hangs, hung);
   emulator::enqueue_rest(stream, [=] {
     if (host->size() < bytes) return;  // it hung
     const std::byte* from = host->data();
@@ -102,8 +102,8 @@ void hang(Member& m) {
   while (!m.aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
-// EMULATED_LINK_MS=n: meeting takes so long.
-bool meet(Member& m) {
+// EMULATED_LINK_MS=n: pairing up takes so long.
+bool pair_up(Member& m) {
   if (m.socket >= 0) return true;
   if (const char* ms = std::getenv("EMULATED_LINK_MS"))
     std::this_thread::sleep_for(std::chrono::milliseconds(std::atoi(ms)));
@@ -142,7 +142,7 @@ void send_now(Member& m, const void* data, uint64_t bytes) {
   std::vector<char> host(bytes);
   emulator::with_memory([&] { std::memcpy(host.data(), data, bytes); });
   char taken = 0;
-  if (!meet(m) || !move<true>(m, &bytes, sizeof bytes) || !move<true>(m, host.data(), bytes) ||
+  if (!pair_up(m) || !move<true>(m, &bytes, sizeof bytes) || !move<true>(m, host.data(), bytes) ||
       !move<false>(m, &taken, 1))
     hang(m);
 }
@@ -150,7 +150,7 @@ void send_now(Member& m, const void* data, uint64_t bytes) {
 void receive_now(Member& m, void* data, uint64_t bytes) {
   uint64_t sent = 0;
   char taken = 1;
-  if (!meet(m) || !move<false>(m, &sent, sizeof sent)) return hang(m);
+  if (!pair_up(m) || !move<false>(m, &sent, sizeof sent)) return hang(m);
   if (sent != bytes) {
     std::fprintf(stderr, "emulator: a message of %zu bytes was sent, and %zu are received\n", static_cast<size_t>(sent),
                  static_cast<size_t>(bytes));
@@ -167,7 +167,7 @@ void receive_now(Member& m, void* data, uint64_t bytes) {
 std::string missing() { return std::getenv("EMULATED_NO_NCCL") ? "EMULATED_NO_NCCL is set" : ""; }
 std::string identity(int) { return std::getenv("EMULATED_ONE_DEVICE") ? "0" : ""; }
 void make_id(std::byte* id) {
-  if (getrandom(id, DeviceCommunicatorMaker::kIdBytes, 0) < 0) std::abort();
+  if (getrandom(id, DeviceCommunicatorFactory::kIdBytes, 0) < 0) std::abort();
 }
 // EMULATED_NCCL_START=waits: as where a member never comes; fails: that is the first one, whose device has no memory
 // left.

@@ -50,8 +50,8 @@ void enqueue_rest(Stream* stream, std::function<void()> work);
 void enqueue_late(Stream* stream, std::function<void()> work);
 // Work that waits for other ranks: it is done at once also where other work waits. hangs: asked each time that it is to
 // be done, true: `hung` is done instead, late.
-void enqueue_meeting(Stream* stream, std::function<void()> work, std::function<bool()> hangs,
-                     std::function<void()> hung);
+void enqueue_collective(Stream* stream, std::function<void()> work, std::function<bool()> hangs,
+                        std::function<void()> hung);
 // Work that a thread of the stream's own does, as all that is put there from then on, while the host goes on. The
 // memory of devices is open to it in with_memory() only.
 void enqueue_beside(Stream* stream, std::function<void()> work);

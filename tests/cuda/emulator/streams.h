@@ -22,7 +22,7 @@ namespace emulator {
 struct Node {
   std::function<void()> work;
   std::vector<int> after;
-  bool meets = false;           // other ranks
+  bool collective = false;      // other ranks
   std::function<bool()> hangs;  // asked at each launch: nothing is done from here on, but
   std::function<void()> hung;   // this
 };
@@ -30,7 +30,7 @@ struct Node {
 struct Graph {
   std::vector<Node> nodes;
   std::vector<int> order;
-  bool meets = false;
+  bool collective = false;
 };
 
 struct Capture {

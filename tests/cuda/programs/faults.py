@@ -17,7 +17,7 @@ def part(*shape, sbp=P, place=everyone):
 
 
 if kind != "alone":
-    part(4).to_global(sbp=B).to_local().cpu()  # all have met
+    part(4).to_global(sbp=B).to_local().cpu()  # all are connected
 start = time.time()
 try:
     if kind == "dies" and rank == 1:

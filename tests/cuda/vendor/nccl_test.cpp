@@ -121,7 +121,7 @@ class Nccl : public testing::Test {
 
 // By the library itself, which needs no device for it.
 TEST_F(Nccl, IdsAreTheLibrarys) {
-  std::byte one[comm::DeviceCommunicatorMaker::kIdBytes] = {}, two[comm::DeviceCommunicatorMaker::kIdBytes] = {};
+  std::byte one[comm::DeviceCommunicatorFactory::kIdBytes] = {}, two[comm::DeviceCommunicatorFactory::kIdBytes] = {};
   nccl::make_id(one);
   nccl::make_id(two);
   EXPECT_NE(std::memcmp(one, two, sizeof one), 0);
@@ -131,7 +131,7 @@ TEST_F(Nccl, WhatTheLibrarySaysIsRaised) {
   int count = 0;
   if (cudaGetDeviceCount(&count) == cudaSuccess && count > 0) GTEST_SKIP() << "there is a device";
   devices = false;
-  std::byte id[comm::DeviceCommunicatorMaker::kIdBytes] = {};
+  std::byte id[comm::DeviceCommunicatorFactory::kIdBytes] = {};
   nccl::make_id(id);
   const int ranks[] = {0};
   try {
@@ -143,7 +143,7 @@ TEST_F(Nccl, WhatTheLibrarySaysIsRaised) {
 }
 
 TEST_F(Nccl, IdsGoByValue) {
-  std::byte id[comm::DeviceCommunicatorMaker::kIdBytes] = {};
+  std::byte id[comm::DeviceCommunicatorFactory::kIdBytes] = {};
   id[0] = std::byte{11}, id[127] = std::byte{22};
   const int ranks[] = {4, 5, 9};
   EXPECT_EQ(nccl::start(ranks, 2, id), group);

@@ -43,7 +43,10 @@ class Scopes:
         _C.capture_push(path, -1 if stage is None else stage)
         try:
             if block is not None and block._stage_placement is not None:
-                args, kwargs = _boxed(args, block._stage_placement), _boxed(kwargs, block._stage_placement)
+                args, kwargs = (
+                    _redistributed(args, block._stage_placement),
+                    _redistributed(kwargs, block._stage_placement),
+                )
             return hooks.call(module, args, kwargs)
         except Exception as error:
             explain(error, self.graph, path)
@@ -57,16 +60,18 @@ def _call(module, args, kwargs):
     return scopes.call(module, args, kwargs) if scopes is not None else hooks.call(module, args, kwargs)
 
 
-def _boxed(value, placement):
+def _redistributed(value, placement):
     """The value with its global tensors on the placement."""
     if isinstance(value, _C.Tensor):
         return _C.on_stage(value, placement)
     if isinstance(value, dict):
         return (
-            type(value)((key, _boxed(item, placement)) for key, item in value.items()) if type(value) is dict else value
+            type(value)((key, _redistributed(item, placement)) for key, item in value.items())
+            if type(value) is dict
+            else value
         )
     if type(value) in (list, tuple):
-        return type(value)(_boxed(item, placement) for item in value)
+        return type(value)(_redistributed(item, placement) for item in value)
     return value
 
 

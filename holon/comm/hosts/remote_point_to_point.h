@@ -1,5 +1,5 @@
-// The messages of a hand-over between hosts (comm/handover.h): for each giver and taker one with what is called, and
-// one with the boxes that the taker pulls, packed.
+// The messages of a transfer between hosts (comm/point_to_point.h): for each sender and receiver one with what is
+// called, and one with the regions that the receiver pulls, packed.
 #pragma once
 
 #include <memory>
@@ -15,32 +15,32 @@
 
 namespace holon::comm {
 
-class RemoteHandOver {
+class RemotePointToPoint {
  public:
-  // key: of the hand-over, alike on its ranks and different from those of others. with_ways: calls tell of other ways.
-  RemoteHandOver(World& world, CommStats& stats, DType dtype, uint64_t key, bool with_ways);
-  ~RemoteHandOver();
+  // key: of the transfer, alike on its ranks and different from those of others. with_ways: calls tell of other ways.
+  RemotePointToPoint(World& world, CommStats& stats, DType dtype, uint64_t key, bool with_ways);
+  ~RemotePointToPoint();
 
-  // pair: alike on both sides, and of no other two. Boxes without elements are left out.
-  void add_taker(int rank, uint64_t pair, std::vector<Pull> boxes);
-  int add_giver(int rank, uint64_t pair, std::vector<Pull> boxes);  // its number among the givers
+  // pair: alike on both sides, and of no other two. Regions without elements are left out.
+  void add_receiver(int rank, uint64_t pair, std::vector<Pull> regions);
+  int add_sender(int rank, uint64_t pair, std::vector<Pull> regions);  // its number among the senders
 
   // What a call is, for errors.
   struct Call {
     uint64_t round, check;
     std::string op, text;
   };
-  // Packs what takers pull and sends it on its way, but to those whose way is another. Pre: flush().
+  // Packs what receivers pull and sends it on its way, but to those whose way is another. Pre: flush().
   void send(Call call, const std::byte* data, std::span<const uint64_t> ways);
-  // Waits until takers have received all of it.
+  // Waits until receivers have received all of it.
   void flush();
   // Messages may come from now on.
   void start_receive(const Call& call);
-  // Waits for them. Errors: a giver has posted something else.
+  // Waits for them. Errors: a sender has sent something else.
   void finish_receive(const Call& call);
-  // A box of the giver, row-major. Pre: finish_receive(). box: among those given to add_giver().
-  const std::byte* box(int giver, size_t box) const;
-  uint64_t way(int giver) const { return givers_[static_cast<size_t>(giver)].note.way; }
+  // A region of the sender, row-major. Pre: finish_receive(). region: among those given to add_sender().
+  const std::byte* region(int sender, size_t region) const;
+  uint64_t way(int sender) const { return senders_[static_cast<size_t>(sender)].note.way; }
 
  private:
   struct Note {
@@ -51,14 +51,14 @@ class RemoteHandOver {
   struct Peer {
     int rank = -1;
     uint64_t pair = 0;
-    std::vector<Pull> boxes;
+    std::vector<Pull> regions;
     std::vector<size_t> at;  // in bytes
     size_t bytes = 0;
     std::byte* memory = nullptr;
     Note note{};
     std::unique_ptr<Network::Transit> note_transit, data_transit;
   };
-  Peer peer(int rank, uint64_t pair, std::vector<Pull> boxes) const;
+  Peer peer(int rank, uint64_t pair, std::vector<Pull> regions) const;
   uint64_t tag(const Peer& p, uint64_t round, uint64_t kind) const;
   void start_data(Peer& p, const Call& call);
   void wait(Network::Transit& transit, bool received, const Call& call, const Peer& p);
@@ -70,7 +70,7 @@ class RemoteHandOver {
   const uint64_t key_;
   const bool with_ways_;
   Call sent_{};
-  std::vector<Peer> takers_, givers_;
+  std::vector<Peer> receivers_, senders_;
   std::string failed_;
 };
 

@@ -1,4 +1,4 @@
-#include "holon/dispatch/box_input.h"
+#include "holon/dispatch/redistribute_input.h"
 
 #include "holon/boxing/events.h"
 #include "holon/boxing/executor.h"
@@ -7,14 +7,14 @@
 
 namespace holon {
 
-Tensor box_input(const char* op, const Tensor& t, const GlobalSpec* to, bool parameter) {
+Tensor redistribute_input(const char* op, const Tensor& t, const GlobalSpec* to, bool parameter) {
   auto event = boxing::implicit_event(op, t.spec(), to, t.shape(), t.dtype());
   event.parameter = parameter;
   boxing::record_implicit(event);
   Tracer* trace = tracer();
   Tensor moved = trace
-      ? trace->box(t, to, false)
-      : Tensor::global(boxing::box(t.spec(), to, t.shape(), t.dtype(), t.array()), t.shape(), t.dtype(), to);
+      ? trace->redistribute(t, to, false)
+      : Tensor::global(boxing::redistribute(t.spec(), to, t.shape(), t.dtype(), t.array()), t.shape(), t.dtype(), to);
   moved.impl()->requires_grad = t.requires_grad();
   moved.impl()->grad_fn = t.impl()->grad_fn;
   moved.impl()->output_index = t.impl()->output_index;

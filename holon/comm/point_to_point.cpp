@@ -1,4 +1,4 @@
-#include "holon/comm/handover.h"
+#include "holon/comm/point_to_point.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,8 +10,8 @@
 #include "holon/base/log.h"
 #include "holon/base/small_vec.h"
 #include "holon/base/trace.h"
-#include "holon/comm/hosts/remote_handover.h"
-#include "holon/kernels/boxes.h"
+#include "holon/comm/hosts/remote_point_to_point.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::comm {
 
@@ -22,56 +22,56 @@ int place_of(const std::vector<int>& list, int value) {
   return it == list.end() ? -1 : static_cast<int>(it - list.begin());
 }
 
-bool reads_from(const MemberPulls& pulls, int giver) {
+bool reads_from(const MemberPulls& pulls, int sender) {
   return std::any_of(pulls.pulls.begin(), pulls.pulls.end(),
-                     [&](const Pull& p) { return p.shape.numel() > 0 && place_of(p.owners, giver) >= 0; });
+                     [&](const Pull& p) { return p.shape.numel() > 0 && place_of(p.owners, sender) >= 0; });
 }
 
-// What a taker pulls of one giver.
-std::vector<Pull> boxes_of(const MemberPulls& pulls, int giver) {
-  std::vector<Pull> boxes;
+// What a receiver pulls of one sender.
+std::vector<Pull> pulls_from(const MemberPulls& pulls, int sender) {
+  std::vector<Pull> regions;
   for (const Pull& p : pulls.pulls)
-    if (p.shape.numel() > 0 && place_of(p.owners, giver) >= 0) boxes.push_back(p);
-  return boxes;
+    if (p.shape.numel() > 0 && place_of(p.owners, sender) >= 0) regions.push_back(p);
+  return regions;
 }
 
 constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
 
 }  // namespace
 
-HandOver::HandOver(std::vector<int> givers, std::vector<int> takers, int number, DType dtype, const PullsOf& pulls_of,
-                   bool with_ways)
+PointToPoint::PointToPoint(std::vector<int> senders, std::vector<int> receivers, int number, DType dtype,
+                           const PullsOf& pulls_of, bool with_ways)
     : kept_(shared_world()),
       world_(*kept_),
       stats_(stats()),
       site_(call_site()),
       own_thread_(channel() == 0),
-      patience_(world_, channel()),
-      givers_(std::move(givers)),
-      takers_(std::move(takers)),
+      wait_policy_(world_, channel()),
+      senders_(std::move(senders)),
+      receivers_(std::move(receivers)),
       number_(number),
       dtype_(dtype),
       with_ways_(with_ways) {
-  for (auto* ranks : {&givers_, &takers_})
+  for (auto* ranks : {&senders_, &receivers_})
     for (int r : *ranks)
       if (r < 0 || r >= world_.size())
         fail_value("the transfer {} -> {} names rank {}, but the world has the ranks 0 to {}. Start more ranks or name "
                    "others.",
-                   ranks_text(givers_), ranks_text(takers_), r, world_.size() - 1);
-  giver_ = place_of(givers_, world_.rank());
-  taker_ = place_of(takers_, world_.rank());
-  if (giver_ >= 0 || taker_ >= 0) connect(pulls_of);
+                   ranks_text(senders_), ranks_text(receivers_), r, world_.size() - 1);
+  sender_ = place_of(senders_, world_.rank());
+  receiver_ = place_of(receivers_, world_.rank());
+  if (sender_ >= 0 || receiver_ >= 0) connect(pulls_of);
 }
 
-void HandOver::connect(const PullsOf& pulls_of) {
+void PointToPoint::connect(const PullsOf& pulls_of) {
   // Ranks of other hosts have slots in other memory. What tells objects apart is all ranks, so it is in the key.
   Hasher all;
-  all.add(givers_.size()).add(number_);
-  for (auto* ranks : {&givers_, &takers_})
+  all.add(senders_.size()).add(number_);
+  for (auto* ranks : {&senders_, &receivers_})
     for (int r : *ranks) all.add(r);
   const uint64_t key = all.value();
   const int here = world_.host_of(world_.rank());
-  std::vector<int> giver_slots(givers_.size(), -1), taker_slots(takers_.size(), -1);
+  std::vector<int> sender_slots(senders_.size(), -1), receiver_slots(receivers_.size(), -1);
   auto add = [&](const std::vector<int>& ranks, std::vector<int>& slots) {
     for (size_t i = 0; i < ranks.size(); ++i) {
       if (world_.host_of(ranks[i]) != here) continue;
@@ -79,107 +79,107 @@ void HandOver::connect(const PullsOf& pulls_of) {
       slot_ranks_.push_back(ranks[i]);
     }
   };
-  add(givers_, giver_slots);
-  add(takers_, taker_slots);
+  add(senders_, sender_slots);
+  add(receivers_, receiver_slots);
   // The channels of a rank's threads are small numbers.
   const auto group_channel = static_cast<int64_t>(key >> 2 | uint64_t{1} << 61);
   group_ = world_.block().group(world_, slot_ranks_, group_channel, &table_index_);
 
-  const bool apart = slot_ranks_.size() < givers_.size() + takers_.size();
-  if (apart) remote_ = std::make_unique<RemoteHandOver>(world_, stats_, dtype_, key, with_ways_);
-  auto pair = [&](int giver, size_t taker) { return static_cast<uint64_t>(giver) << 32 | taker; };
-  if (giver_ >= 0) {
-    my_post_ = giver_slots[static_cast<size_t>(giver_)];
-    for (size_t t = 0; t < takers_.size(); ++t) {
+  const bool apart = slot_ranks_.size() < senders_.size() + receivers_.size();
+  if (apart) remote_ = std::make_unique<RemotePointToPoint>(world_, stats_, dtype_, key, with_ways_);
+  auto pair = [&](int sender, size_t receiver) { return static_cast<uint64_t>(sender) << 32 | receiver; };
+  if (sender_ >= 0) {
+    my_send_ = sender_slots[static_cast<size_t>(sender_)];
+    for (size_t t = 0; t < receivers_.size(); ++t) {
       const MemberPulls theirs = pulls_of(static_cast<int>(t));
-      if (!reads_from(theirs, giver_)) continue;
-      if (taker_slots[t] >= 0) {
-        readers_.push_back(taker_slots[t]);
+      if (!reads_from(theirs, sender_)) continue;
+      if (receiver_slots[t] >= 0) {
+        readers_.push_back(receiver_slots[t]);
       } else {
         remote_readers_.push_back(static_cast<int>(reader_places_.size()));
-        remote_->add_taker(takers_[t], pair(giver_, t), boxes_of(theirs, giver_));
+        remote_->add_receiver(receivers_[t], pair(sender_, t), pulls_from(theirs, sender_));
       }
       reader_places_.push_back(static_cast<int>(t));
     }
   }
-  if (taker_ < 0) return;
-  my_take_ = taker_slots[static_cast<size_t>(taker_)];
-  pulls_ = pulls_of(taker_);
-  pointers_.resize(givers_.size());
-  remote_places_.resize(givers_.size(), -1);
-  for (size_t g = 0; g < givers_.size(); ++g) {
-    const int giver = static_cast<int>(g);
-    if (!reads_from(pulls_, giver)) continue;
-    if (giver_slots[g] >= 0) {
-      sources_.push_back(giver_slots[g]);
-      source_places_.push_back(giver);
+  if (receiver_ < 0) return;
+  my_receive_ = receiver_slots[static_cast<size_t>(receiver_)];
+  pulls_ = pulls_of(receiver_);
+  pointers_.resize(senders_.size());
+  remote_places_.resize(senders_.size(), -1);
+  for (size_t g = 0; g < senders_.size(); ++g) {
+    const int sender = static_cast<int>(g);
+    if (!reads_from(pulls_, sender)) continue;
+    if (sender_slots[g] >= 0) {
+      sources_.push_back(sender_slots[g]);
+      source_places_.push_back(sender);
     } else {
       remote_places_[g] =
-          remote_->add_giver(givers_[g], pair(giver, static_cast<size_t>(taker_)), boxes_of(pulls_, giver));
+          remote_->add_sender(senders_[g], pair(sender, static_cast<size_t>(receiver_)), pulls_from(pulls_, sender));
     }
   }
   if (!with_ways_) return;
   places_at_sources_.resize(sources_.size());
-  for (int t = 0; t < taker_; ++t) {
+  for (int t = 0; t < receiver_; ++t) {
     const MemberPulls theirs = pulls_of(t);
     for (size_t i = 0; i < sources_.size(); ++i) places_at_sources_[i] += reads_from(theirs, source_places_[i]) ? 1 : 0;
   }
 }
 
-HandOver::~HandOver() {
+PointToPoint::~PointToPoint() {
   if (world_.inherited()) {
     (void)remote_.release();  // its connections are the parent's
-    bounce_.leave();
+    staging_.leave();
     return;
   }
   if (!group_.header || group_.header->failed.state.load() != 0 || std::uncaught_exceptions() > 0) {
-    bounce_.leave();
+    staging_.leave();
     return;
   }
   try {
-    wait_for(readers_, bounced_, posting_, work_ns_);
+    wait_for(readers_, staged_round_, sending_, work_ns_);
     if (remote_) remote_->flush();
   } catch (...) {
-    bounce_.leave();  // whoever reads it late reads what was there
+    staging_.leave();  // whoever reads it late reads what was there
   }
 }
 
-bool HandOver::have_arrived(const std::vector<int>& slots, uint64_t round) const {
+bool PointToPoint::have_arrived(const std::vector<int>& slots, uint64_t round) const {
   for (int s : slots)
     if (group_.slots[s].arrived.load() < round) return false;
   return true;
 }
 
-void HandOver::arrive(int slot, uint64_t round) {
+void PointToPoint::arrive(int slot, uint64_t round) {
   group_.slots[slot].arrived.store(round);
   // A sleeper counts itself before it looks for the last time, and we arrive before we look for sleepers.
   if (group_.header->sleepers.load() != 0) world_.block().wake(group_.header->wake);
 }
 
-void HandOver::check_failed() const {
+void PointToPoint::check_failed() const {
   world_.require_own("a transfer");
   auto& failed = group_.header->failed;
   if (failed.state.load() == 0) [[likely]]
     return;
   const std::string_view why = failed.await();
   if (!failed.is_set() || failed.rank == world_.rank())
-    fail_runtime("the transfer {} -> {} cannot continue, since an earlier call failed: {}", ranks_text(givers_),
-                 ranks_text(takers_), why);
+    fail_runtime("the transfer {} -> {} cannot continue, since an earlier call failed: {}", ranks_text(senders_),
+                 ranks_text(receivers_), why);
   fail_runtime("{} (found by rank {})", failed.text, failed.rank);
 }
 
-void HandOver::fail(const std::string& why) {
+void PointToPoint::fail(const std::string& why) {
   group_.header->failed.set(world_.rank(), 0, why);
   world_.block().wake(group_.header->wake);
 }
 
-struct HandOver::Wait {
-  HandOver& h;
+struct PointToPoint::Wait {
+  PointToPoint& h;
   const std::vector<int>& slots;
   const uint64_t round;
   CallDetails& call;
 
-  bool posts() const { return &call == &h.taking_; }  // what the others have to do
+  bool sends() const { return &call == &h.receiving_; }  // what the others have to do
   bool done() const { return h.have_arrived(slots, round); }
   void check() const { h.check_failed(); }
   std::string trouble(int64_t waited_ns, int* ended) const { return h.trouble(*this, waited_ns, ended); }
@@ -188,15 +188,15 @@ struct HandOver::Wait {
   std::string text() const { return h.text_of(call); }
 };
 
-std::string HandOver::text_of(CallDetails& call) const {
-  std::string text = fmt::format("transfer {} -> {}, channel {}, {} {}, {} {}, {} bytes", ranks_text(givers_),
-                                 ranks_text(takers_), number_, &call == &taking_ ? "take" : "post", call.call,
+std::string PointToPoint::text_of(CallDetails& call) const {
+  std::string text = fmt::format("transfer {} -> {}, channel {}, {} {}, {} {}, {} bytes", ranks_text(senders_),
+                                 ranks_text(receivers_), number_, &call == &receiving_ ? "receive" : "send", call.call,
                                  Dims(std::span<const int64_t>(call.shape, call.axes)), name(call.dtype), call.bytes);
   if (call.has_site() && call.site[0]) text += fmt::format(", at {}", call.site);
   return text;
 }
 
-std::string HandOver::trouble(const Wait& wait, int64_t waited_ns, int* ended) const {
+std::string PointToPoint::trouble(const Wait& wait, int64_t waited_ns, int* ended) const {
   const char* op = wait.call.op;
   auto missing = [&] {
     std::vector<int> ranks;
@@ -216,7 +216,7 @@ std::string HandOver::trouble(const Wait& wait, int64_t waited_ns, int* ended) c
     if (how.empty() || group_.slots[s].arrived.load() >= wait.round) continue;  // it may have come just before
     *ended = rank;
     return fmt::format("{}: rank {} {} without {} ({}). {}Read rank {}'s output first.", op, rank, how,
-                       wait.posts() ? "posting" : "taking", wait.text(), last_seen(world_, rank), rank);
+                       wait.sends() ? "sending" : "receiving", wait.text(), last_seen(world_, rank), rank);
   }
   if (static_cast<double>(waited_ns) < world_.timeout_s() * 1e9) return {};
   const std::vector<int> asked = missing();
@@ -229,46 +229,46 @@ std::string HandOver::trouble(const Wait& wait, int64_t waited_ns, int* ended) c
   if (about.empty() || about.back() != ' ') about += ' ';
   return fmt::format("{}: rank{} {} did not {} within {:g} s ({}).{}Read the log of rank {} first; "
                      "HOLON_COMM_TIMEOUT_S raises the limit.",
-                     op, late.size() > 1 ? "s" : "", list_text(late), wait.posts() ? "post" : "take",
+                     op, late.size() > 1 ? "s" : "", list_text(late), wait.sends() ? "send" : "receive",
                      world_.timeout_s(), wait.text(), about, late[0]);
 }
 
-void HandOver::wait_for(const std::vector<int>& slots, uint64_t round, CallDetails& call, int64_t work_ns) {
+void PointToPoint::wait_for(const std::vector<int>& slots, uint64_t round, CallDetails& call, int64_t work_ns) {
   auto all_here = [&, i = size_t{0}]() mutable {
     while (i < slots.size() && group_.slots[slots[i]].arrived.load() >= round) ++i;
     return i == slots.size();
   };
   if (all_here()) return;
   tracing::Span span("wait", "wait");
-  if (spin_until(all_here, patience_, work_ns)) return;
+  if (spin_until(all_here, wait_policy_, work_ns)) return;
   call.note_site();  // who sleeps has the time
   Sleeping scope(world_, *group_.header, table_index_, call.call, own_thread_);
   Wait wait{*this, slots, round, call};
   if (!sleep_until(wait, world_, *group_.header)) check_failed();
 }
 
-uint64_t HandOver::owed(uint64_t round) const {
-  // A slot has room for two posts.
-  return std::max({held_, bounced_, round > 2 ? round - 2 : 0});
+uint64_t PointToPoint::owed(uint64_t round) const {
+  // A slot has room for two sends.
+  return std::max({held_, staged_round_, round > 2 ? round - 2 : 0});
 }
 
-void HandOver::post(const CallInfo& info, const void* data, size_t bytes, std::span<const uint64_t> ways) {
-  if (giver_ < 0) return;
+void PointToPoint::send(const CallInfo& info, const void* data, size_t bytes, std::span<const uint64_t> ways) {
+  if (sender_ < 0) return;
   HOLON_CHECK(with_ways_ ? ways.size() <= kMostWays : ways.empty(), "{} ways", ways.size());
   check_failed();
   ++stats_.calls;
-  MemberSlot& slot = group_.slots[my_post_];
+  MemberSlot& slot = group_.slots[my_send_];
   const uint64_t round = slot.arrived.load() + 1;
   const size_t half = round & 1;
-  const uint64_t check = posting_.describe(info, round, bytes, site_);
-  if (own_thread_) world_.block().rank_entry(world_.rank()).report.add(note_of(posting_, table_index_));
+  const uint64_t check = sending_.describe(info, round, bytes, site_);
+  if (own_thread_) world_.block().rank_entry(world_.rank()).report.add(note_of(sending_, table_index_));
   if (log::enabled(log::Channel::kComm))
-    log::line(log::Channel::kComm, fmt::format("{} ({})", posting_.op, text_of(posting_)));
-  wait_for(readers_, owed(round), posting_, work_ns_);
+    log::line(log::Channel::kComm, fmt::format("{} ({})", sending_.op, text_of(sending_)));
+  wait_for(readers_, owed(round), sending_, work_ns_);
   if (remote_) remote_->flush();
 
-  held_ = bounced_ = 0;
-  bounce_ = Bounce();
+  held_ = staged_round_ = 0;
+  staging_ = StagingBuffer();
   shown_ = static_cast<const std::byte*>(data);
   uint64_t offset = MemberSlot::kInline;
   if (!readers_.empty()) {
@@ -283,62 +283,63 @@ void HandOver::post(const CallInfo& info, const void* data, size_t bytes, std::s
       offset = *reachable;
       held_ = round;
     } else {
-      bounce_ = Bounce(data, bytes);
-      offset = *world_.publish(bounce_.data(), bytes);
-      bounced_ = round;
+      staging_ = StagingBuffer(data, bytes);
+      offset = *world_.publish(staging_.data(), bytes);
+      staged_round_ = round;
     }
   }
   work_ns_ = static_cast<int64_t>(std::min(bytes / kSlowBytesPerNs, kMostWorkNs));
   slot.published[half] = {check, bytes, offset};
-  slot.details[half] = posting_;
-  arrive(my_post_, round);
+  slot.details[half] = sending_;
+  arrive(my_send_, round);
   if (!remote_) return;
   std::vector<uint64_t> told(remote_readers_.size());
   for (size_t i = 0; i < told.size(); ++i)
     if (const auto k = static_cast<size_t>(remote_readers_[i]); k < ways.size()) told[i] = ways[k];
-  remote_->send({round, check, posting_.op, text_of(posting_)}, shown_, told);
+  remote_->send({round, check, sending_.op, text_of(sending_)}, shown_, told);
 }
 
-bool HandOver::try_release() {
-  if (giver_ < 0 || held_ == 0) return true;
-  world_.require_own(posting_.op);
+bool PointToPoint::try_release() {
+  if (sender_ < 0 || held_ == 0) return true;
+  world_.require_own(sending_.op);
   if (have_arrived(readers_, held_)) {
     held_ = 0;
     return true;
   }
   check_failed();
   if (auto& aborted = world_.block().aborted(); aborted.is_set())
-    fail_runtime("{}: rank {} has failed: {} ({})", posting_.op, aborted.rank, aborted.text, text_of(posting_));
+    fail_runtime("{}: rank {} has failed: {} ({})", sending_.op, aborted.rank, aborted.text, text_of(sending_));
   return false;
 }
 
-void HandOver::release() {
-  if (giver_ < 0 || held_ == 0) return;
-  world_.require_own(posting_.op);
-  wait_for(readers_, held_, posting_, work_ns_);
+void PointToPoint::release() {
+  if (sender_ < 0 || held_ == 0) return;
+  world_.require_own(sending_.op);
+  wait_for(readers_, held_, sending_, work_ns_);
   held_ = 0;
 }
 
-void HandOver::raise_mismatch(int slot, uint64_t round) {
-  const int giver = slot_ranks_[static_cast<size_t>(slot)];
-  taking_.note_site();
+void PointToPoint::raise_mismatch(int slot, uint64_t round) {
+  const int sender = slot_ranks_[static_cast<size_t>(slot)];
+  receiving_.note_site();
   const CallDetails& theirs = group_.slots[slot].details[round & 1];
-  const bool dtype = theirs.dtype != taking_.dtype;
+  const bool dtype = theirs.dtype != receiving_.dtype;
   std::string why = fmt::format(
-      "{}: the ranks disagree on {}: rank {} sent {}; rank {} expects {} (transfer {} -> {}, channel {}, take {}). "
+      "{}: the ranks disagree on {}: rank {} sent {}; rank {} expects {} (transfer {} -> {}, channel {}, receive {}). "
       "{}",
-      taking_.op,
-      std::strcmp(theirs.op, taking_.op) != 0 ? "what is sent"
-          : dtype                             ? "dtype"
-                                              : "the call's arguments",
-      giver, theirs.str(), world_.rank(), taking_.str(), ranks_text(givers_), ranks_text(takers_), number_, round,
+      receiving_.op,
+      std::strcmp(theirs.op, receiving_.op) != 0 ? "what is sent"
+          : dtype                                ? "dtype"
+                                                 : "the call's arguments",
+      sender, theirs.str(), world_.rank(), receiving_.str(), ranks_text(senders_), ranks_text(receivers_), number_,
+      round,
       dtype ? "Convert first, so that all ranks pass the same dtype."
             : "Pass the same shape, placement and sbp on all of these ranks, and give each object its own channel.");
   fail(why);
   throw Error(ErrorKind::kRuntime, why);
 }
 
-void HandOver::pull(std::byte* out, size_t bytes, std::span<const uint64_t> ways) const {
+void PointToPoint::pull(std::byte* out, size_t bytes, std::span<const uint64_t> ways) const {
   const auto item = static_cast<int64_t>(size_bytes(dtype_));
   auto comes_another_way = [&](const Pull& p) { return !ways.empty() && ways[static_cast<size_t>(p.owners[0])] != 0; };
   if (!remote_) {
@@ -348,68 +349,68 @@ void HandOver::pull(std::byte* out, size_t bytes, std::span<const uint64_t> ways
       if (!comes_another_way(p)) here.push_back(p);
     return pull_all(here, dtype_, pointers_, out, pulls_.out_strides, bytes);
   }
-  std::vector<size_t> next(givers_.size());  // box of each giver
+  std::vector<size_t> next(senders_.size());  // region of each sender
   for (const Pull& p : pulls_.pulls) {
     if (p.shape.numel() == 0 || comes_another_way(p)) continue;
     const Dims packed = contiguous_strides(p.shape);
     std::byte* to = out + p.dst_start * item;
     std::vector<const std::byte*> from;
-    std::vector<std::unique_ptr<Bounce>> copies;
+    std::vector<std::unique_ptr<StagingBuffer>> copies;
     bool remote = false;
     for (int o : p.owners) remote |= remote_places_[static_cast<size_t>(o)] >= 0;
     for (int o : p.owners) {
       const auto g = static_cast<size_t>(o);
       if (remote_places_[g] >= 0) {
-        from.push_back(remote_->box(remote_places_[g], next[g]++));
+        from.push_back(remote_->region(remote_places_[g], next[g]++));
         continue;
       }
       from.push_back(pointers_[g] + p.src_start * item);
       if (!remote) continue;
       // Addends are laid out alike.
-      copies.push_back(std::make_unique<Bounce>(static_cast<size_t>(p.shape.numel() * item)));
+      copies.push_back(std::make_unique<StagingBuffer>(static_cast<size_t>(p.shape.numel() * item)));
       auto* copy = static_cast<std::byte*>(copies.back()->data());
-      kernels::copy_box(copy, packed, from.back(), p.src_strides, p.shape, item);
+      kernels::copy_region(copy, packed, from.back(), p.src_strides, p.shape, item);
       from.back() = copy;
     }
     const Dims& strides = remote ? packed : p.src_strides;
     if (from.size() > 1)
-      kernels::sum_box(to, pulls_.out_strides, from, strides, p.shape, dtype_);
+      kernels::sum_region(to, pulls_.out_strides, from, strides, p.shape, dtype_);
     else
-      kernels::copy_box(to, pulls_.out_strides, from[0], strides, p.shape, item, bytes);
+      kernels::copy_region(to, pulls_.out_strides, from[0], strides, p.shape, item, bytes);
   }
 }
 
-void HandOver::take(const CallInfo& info, void* out, size_t bytes, std::span<uint64_t> ways) {
-  if (taker_ < 0) return;
-  HOLON_CHECK(ways.size() == (with_ways_ ? givers_.size() : 0), "{} ways", ways.size());
+void PointToPoint::receive(const CallInfo& info, void* out, size_t bytes, std::span<uint64_t> ways) {
+  if (receiver_ < 0) return;
+  HOLON_CHECK(ways.size() == (with_ways_ ? senders_.size() : 0), "{} ways", ways.size());
   std::fill(ways.begin(), ways.end(), uint64_t{0});
   check_failed();
   ++stats_.calls;
-  const uint64_t round = group_.slots[my_take_].arrived.load() + 1;
-  const uint64_t check = taking_.describe(info, round, bytes, site_);
-  if (own_thread_) world_.block().rank_entry(world_.rank()).report.add(note_of(taking_, table_index_));
+  const uint64_t round = group_.slots[my_receive_].arrived.load() + 1;
+  const uint64_t check = receiving_.describe(info, round, bytes, site_);
+  if (own_thread_) world_.block().rank_entry(world_.rank()).report.add(note_of(receiving_, table_index_));
   if (log::enabled(log::Channel::kComm))
-    log::line(log::Channel::kComm, fmt::format("{} ({})", taking_.op, text_of(taking_)));
-  if (my_post_ >= 0 && group_.slots[my_post_].arrived.load() < round && place_of(sources_, my_post_) >= 0)
-    fail_runtime("{}: rank {} receives what it has not sent yet ({}). Send first.", taking_.op, world_.rank(),
-                 text_of(taking_));
-  RemoteHandOver::Call call;
-  if (remote_) remote_->start_receive(call = {round, check, taking_.op, text_of(taking_)});
-  wait_for(sources_, round, taking_, 0);
+    log::line(log::Channel::kComm, fmt::format("{} ({})", receiving_.op, text_of(receiving_)));
+  if (my_send_ >= 0 && group_.slots[my_send_].arrived.load() < round && place_of(sources_, my_send_) >= 0)
+    fail_runtime("{}: rank {} receives what it has not sent yet ({}). Send first.", receiving_.op, world_.rank(),
+                 text_of(receiving_));
+  RemotePointToPoint::Call call;
+  if (remote_) remote_->start_receive(call = {round, check, receiving_.op, text_of(receiving_)});
+  wait_for(sources_, round, receiving_, 0);
   for (size_t i = 0; i < sources_.size(); ++i) {
     const int s = sources_[i];
     const MemberSlot& slot = group_.slots[s];
     const auto& shown = slot.published[round & 1];
     if (shown.check != check) [[unlikely]]
       raise_mismatch(s, round);
-    const auto giver = static_cast<size_t>(source_places_[i]);
+    const auto sender = static_cast<size_t>(source_places_[i]);
     if (with_ways_)
       if (const auto k = static_cast<size_t>(places_at_sources_[i]); k < kMostWays)
-        std::memcpy(&ways[giver], slot.payload[round & 1] + k * sizeof(uint64_t), sizeof(uint64_t));
-    const std::byte*& pointer = pointers_[giver];
+        std::memcpy(&ways[sender], slot.payload[round & 1] + k * sizeof(uint64_t), sizeof(uint64_t));
+    const std::byte*& pointer = pointers_[sender];
     if (shown.offset == MemberSlot::kInline)
       pointer = slot.payload[round & 1];
-    else if (s == my_post_)
+    else if (s == my_send_)
       pointer = shown_;
     else
       pointer = world_.address(slot_ranks_[static_cast<size_t>(s)], shown.offset);
@@ -420,8 +421,8 @@ void HandOver::take(const CallInfo& info, void* out, size_t bytes, std::span<uin
       if (remote_places_[g] >= 0) ways[g] = remote_->way(remote_places_[g]);
   }
   pull(static_cast<std::byte*>(out), bytes, ways);
-  check_failed();  // a giver that has given up may have changed what was read
-  arrive(my_take_, round);
+  check_failed();  // a sender that has given up may have changed what was read
+  arrive(my_receive_, round);
 }
 
 }  // namespace holon::comm

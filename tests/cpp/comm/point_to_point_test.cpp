@@ -1,6 +1,6 @@
-// What a hand-over is between ranks, without boxing. (tests/cpp/boxing/handover_test.cpp has values, failures and
+// What a transfer is between ranks, without boxing. (tests/cpp/boxing/point_to_point_test.cpp has values, failures and
 // hosts.)
-#include "holon/comm/handover.h"
+#include "holon/comm/point_to_point.h"
 
 #include <gtest/gtest.h>
 
@@ -22,31 +22,31 @@ namespace {
 
 using test::messages;
 
-// Every taker gets all that each giver shows: count elements of each, one giver after the other.
-PullsOf all_of(int givers, int64_t count) {
+// Every receiver gets all that each sender shows: count elements of each, one sender after the other.
+PullsOf all_of(int senders, int64_t count) {
   return [=](int) {
     MemberPulls pulls;
-    for (int g = 0; g < givers; ++g) pulls.pulls.push_back({{g}, 0, {1}, g * count, {count}});
+    for (int g = 0; g < senders; ++g) pulls.pulls.push_back({{g}, 0, {1}, g * count, {count}});
     return pulls;
   };
 }
 
 struct Line {
-  HandOver h;
+  PointToPoint h;
   std::vector<int64_t> in, out;
-  Line(const std::vector<int>& givers, const std::vector<int>& takers, int number, int64_t count)
-      : h(givers, takers, number, int64, all_of(static_cast<int>(givers.size()), count)),
+  Line(const std::vector<int>& senders, const std::vector<int>& receivers, int number, int64_t count)
+      : h(senders, receivers, number, int64, all_of(static_cast<int>(senders.size()), count)),
         in(static_cast<size_t>(count)),
-        out(givers.size() * in.size()) {}
+        out(senders.size() * in.size()) {}
   CallInfo info() const { return {"hand over", int64, {static_cast<int64_t>(in.size())}}; }
-  void post(int64_t value) {
+  void send(int64_t value) {
     h.release();
     std::iota(in.begin(), in.end(), value);
-    h.post(info(), in.data(), in.size() * sizeof(int64_t));
+    h.send(info(), in.data(), in.size() * sizeof(int64_t));
   }
-  // The first element of each giver.
-  std::vector<int64_t> take() {
-    h.take(info(), out.data(), out.size() * sizeof(int64_t));
+  // The first element of each sender.
+  std::vector<int64_t> receive() {
+    h.receive(info(), out.data(), out.size() * sizeof(int64_t));
     std::vector<int64_t> firsts;
     for (size_t i = 0; i < out.size(); i += in.size()) firsts.push_back(out[i]);
     return firsts;
@@ -55,31 +55,31 @@ struct Line {
 
 using Values = std::vector<int64_t>;
 
-// The same ranks and the same number, but other givers.
-TEST(HandOver, GiversAndTakersTellObjectsApart) {
+// The same ranks and the same number, but other senders.
+TEST(PointToPoint, SendersAndReceiversTellObjectsApart) {
   for (int64_t count : {3, 3000})
     run_ranks(3, [&](int rank) {
       Line one({0}, {1, 2}, 0, count), two({0, 1}, {2}, 0, count), back({2}, {0, 1}, 0, count);
       for (int64_t i = 0; i < 50; ++i) {
-        if (rank == 0) one.post(1000 * i);
-        if (rank < 2) two.post(1000 * i + 100 * (rank + 1));
+        if (rank == 0) one.send(1000 * i);
+        if (rank < 2) two.send(1000 * i + 100 * (rank + 1));
         if (rank == 2) {
-          EXPECT_EQ(two.take(), (Values{1000 * i + 100, 1000 * i + 200}));
-          EXPECT_EQ(one.take(), Values{1000 * i});
-          back.post(-i);
+          EXPECT_EQ(two.receive(), (Values{1000 * i + 100, 1000 * i + 200}));
+          EXPECT_EQ(one.receive(), Values{1000 * i});
+          back.send(-i);
         }
         if (rank == 1) {
-          EXPECT_EQ(one.take(), Values{1000 * i});
+          EXPECT_EQ(one.receive(), Values{1000 * i});
         }
         if (rank < 2) {
-          EXPECT_EQ(back.take(), Values{-i});
+          EXPECT_EQ(back.receive(), Values{-i});
         }
       }
       for (Line* line : {&one, &two, &back}) line->h.release();
     });
 }
 
-TEST(HandOver, EveryKeyIsAnother) {
+TEST(PointToPoint, EveryKeyIsAnother) {
   run_ranks(4, [&](int rank) {
     for (int64_t i = 0; i < 3; ++i) {
       std::vector<std::unique_ptr<Line>> lines;
@@ -88,27 +88,27 @@ TEST(HandOver, EveryKeyIsAnother) {
         for (int number = 0; number < 8; ++number)
           lines.push_back(std::make_unique<Line>(std::vector<int>(all.begin(), all.begin() + split),
                                                  std::vector<int>(all.begin() + split, all.end()), number, 4));
-      for (size_t k = 0; k < lines.size(); ++k) lines[k]->post(1000 * static_cast<int64_t>(k) + rank);
+      for (size_t k = 0; k < lines.size(); ++k) lines[k]->send(1000 * static_cast<int64_t>(k) + rank);
       for (size_t k = 0; k < lines.size(); ++k) {
         Values expected;
         for (int g = 0; g <= static_cast<int>(k) / 8; ++g) expected.push_back(1000 * static_cast<int64_t>(k) + g);
         if (rank > static_cast<int>(k) / 8) {
-          EXPECT_EQ(lines[k]->take(), expected) << k;
+          EXPECT_EQ(lines[k]->receive(), expected) << k;
         }
       }
     }
   });
 }
 
-TEST(HandOver, ALaterObjectGoesOnWhereTheFirstOneEnded) {
+TEST(PointToPoint, ALaterObjectGoesOnWhereTheFirstOneEnded) {
   for (int64_t count : {3, 3000})
     run_ranks(2, [&](int rank) {
       for (int64_t object = 0; object < 20; ++object) {
         Line line({1}, {0}, 4, count);
         for (int64_t i = 0; i < 1 + object % 3; ++i) {
-          if (rank == 1) line.post(object * 10 + i);
+          if (rank == 1) line.send(object * 10 + i);
           if (rank == 0) {
-            EXPECT_EQ(line.take(), Values{object * 10 + i});
+            EXPECT_EQ(line.receive(), Values{object * 10 + i});
           }
         }
         line.h.release();
@@ -116,48 +116,48 @@ TEST(HandOver, ALaterObjectGoesOnWhereTheFirstOneEnded) {
     });
 }
 
-// A giver may be two small posts ahead, and then waits for the first.
-TEST(HandOver, SmallPostsStayUntilTheyAreTaken) {
+// A sender may be two small sends ahead, and then waits for the first.
+TEST(PointToPoint, SmallPostsStayUntilTheyAreTaken) {
   run_ranks(2, [&](int rank) {
     Line line({0}, {1}, 0, 2);
     for (int64_t i = 0; i < 2000; ++i) {
-      if (rank == 0) line.post(i);
+      if (rank == 0) line.send(i);
       if (rank == 1) {
-        ASSERT_EQ(line.take(), Values{i});
+        ASSERT_EQ(line.receive(), Values{i});
       }
     }
   });
 }
 
-// Two givers, two takers: each post says for each taker whether its data is there, or goes another way.
-TEST(HandOver, APostTellsOfOtherWays) {
+// Two senders, two receivers: each send says for each receiver whether its data is there, or goes another way.
+TEST(PointToPoint, APostTellsOfOtherWays) {
   for (const bool hosts : {false, true})
     for (int64_t count : {3, 3000}) {
       auto check = [&](int rank) {
-        HandOver h({0, 1}, {2, 3}, 0, int64, all_of(2, count), true);
+        PointToPoint h({0, 1}, {2, 3}, 0, int64, all_of(2, count), true);
         const CallInfo info{"hand over", int64, {count}};
         const auto n = static_cast<size_t>(count), bytes = n * sizeof(int64_t);
         std::vector<int64_t> in(n), out(2 * n);
         for (uint64_t round = 1; round < 40; ++round) {
-          auto way = [&](uint64_t giver, uint64_t taker) {
-            return (round + giver * 2 + taker) % 3 == 0 ? 100 * round + 10 * giver + taker : 0;
+          auto way = [&](uint64_t sender, uint64_t receiver) {
+            return (round + sender * 2 + receiver) % 3 == 0 ? 100 * round + 10 * sender + receiver : 0;
           };
           if (rank < 2) {
             h.release();
-            const auto giver = static_cast<uint64_t>(rank);
-            std::fill(in.begin(), in.end(), static_cast<int64_t>(round * 10 + giver));
+            const auto sender = static_cast<uint64_t>(rank);
+            std::fill(in.begin(), in.end(), static_cast<int64_t>(round * 10 + sender));
             ASSERT_EQ(std::vector<int>(h.readers().begin(), h.readers().end()), (std::vector<int>{0, 1}));
-            const std::vector<uint64_t> ways{way(giver, 0), way(giver, 1)};
+            const std::vector<uint64_t> ways{way(sender, 0), way(sender, 1)};
             const bool shown = !ways[0] || !ways[1];
-            h.post(info, shown ? in.data() : nullptr, shown ? bytes : 0, ways);
+            h.send(info, shown ? in.data() : nullptr, shown ? bytes : 0, ways);
             continue;
           }
-          const auto taker = static_cast<uint64_t>(rank - 2);
+          const auto receiver = static_cast<uint64_t>(rank - 2);
           std::fill(out.begin(), out.end(), -1);
           std::vector<uint64_t> ways(2);
-          h.take(info, out.data(), 2 * bytes, ways);
+          h.receive(info, out.data(), 2 * bytes, ways);
           for (uint64_t g = 0; g < 2; ++g) {
-            ASSERT_EQ(ways[g], way(g, taker));
+            ASSERT_EQ(ways[g], way(g, receiver));
             const int64_t expected = ways[g] ? -1 : static_cast<int64_t>(round * 10 + g);
             for (size_t i = 0; i < n; ++i) ASSERT_EQ(out[g * n + i], expected) << round;
           }
@@ -203,35 +203,35 @@ TEST(LinkMail, CardsAndSizesArrive) {
   });
 }
 
-TEST(HandOver, OutlivesTheRank) {
+TEST(PointToPoint, OutlivesTheRank) {
   std::vector<std::unique_ptr<Line>> lines(2);
   run_ranks(2, [&](int rank) {
     auto& line = lines[static_cast<size_t>(rank)];
     line = std::make_unique<Line>(std::vector<int>{0}, std::vector<int>{1}, 0, 5000);
-    if (rank == 0) line->post(7);
+    if (rank == 0) line->send(7);
     if (rank == 1) {
-      EXPECT_EQ(line->take(), Values{7});
+      EXPECT_EQ(line->receive(), Values{7});
     }
     line->h.release();
   });
 }
 
-TEST(HandOver, RanksOutsideDoNothing) {
+TEST(PointToPoint, RanksOutsideDoNothing) {
   run_ranks(3, [&](int rank) {
     Line line({0}, {1}, 0, 5000);
-    line.post(5);
+    line.send(5);
     if (rank == 1) {
-      EXPECT_EQ(line.take(), Values{5});
+      EXPECT_EQ(line.receive(), Values{5});
     }
     if (rank == 2) {
-      EXPECT_EQ(line.take(), Values{0});
+      EXPECT_EQ(line.receive(), Values{0});
     }
     line.h.release();
     EXPECT_TRUE(line.h.try_release());
   });
 }
 
-TEST(HandOver, RanksThatTheWorldDoesNotHave) {
+TEST(PointToPoint, RanksThatTheWorldDoesNotHave) {
   auto heard = messages(2, [](int) { Line({0}, {1, 2}, 0, 5); });
   for (auto& text : heard)
     EXPECT_HAS(text, "the transfer [0] -> [1, 2] names rank 2, but the world has the ranks 0 to 1");

@@ -13,8 +13,8 @@
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/kernels/boxes.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::boxing {
 namespace {
@@ -89,7 +89,7 @@ Array part_of(const GlobalSpec& spec, const Dims& shape, int rank, bool strided)
     for (int64_t q = 0; place == places - 1 && q < place; ++q) v -= noise(element, q);
     flat.data<T>()[i] = static_cast<T>(static_cast<float>(v));
   });
-  if (strided) kernels::copy_box(a.bytes(), a.strides, flat.bytes(), flat.strides, a.shape, sizeof(T));
+  if (strided) kernels::copy_region(a.bytes(), a.strides, flat.bytes(), flat.strides, a.shape, sizeof(T));
   return a;
 }
 
@@ -137,7 +137,7 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
   return text;
 }
 
-class BoxTest : public testing::Test {
+class RedistributeTest : public testing::Test {
  protected:
   // Runs all cases in one world and checks values, and that the bytes read are those of the plan.
   template <class T>
@@ -151,7 +151,7 @@ class BoxTest : public testing::Test {
         auto& c = cases[i];
         Array in = part_of<T>(*c.from, c.shape, rank, strided);
         auto before = comm::stats().bytes_read, received_before = comm::stats().bytes_received;
-        parts[i][static_cast<size_t>(rank)] = box(c.from, c.to, c.shape, DTypeOf<T>::value, in);
+        parts[i][static_cast<size_t>(rank)] = redistribute(c.from, c.to, c.shape, DTypeOf<T>::value, in);
         auto read = static_cast<int64_t>(comm::stats().bytes_read - before);
         received[i][static_cast<size_t>(rank)] = static_cast<int64_t>(comm::stats().bytes_received - received_before);
         int64_t planned = c.from == c.to ? 0 : plan(c.from, c.to, c.shape, DTypeOf<T>::value).read_bytes(rank);
@@ -205,25 +205,25 @@ class BoxTest : public testing::Test {
   ContextGuard guard_{context_};
 };
 
-TEST_F(BoxTest, EveryPairOfOneAxis) {
+TEST_F(RedistributeTest, EveryPairOfOneAxis) {
   std::vector<Dims> shapes = {{4, 6, 2}, {5, 3, 2}, {1, 7, 2}, {0, 3, 1}, {40, 30, 20}};
   check<float>(2, pairs(all_specs(Placement("cpu", {0, 1}), options_of(3)), shapes));
   check<float>(3, pairs(all_specs(Placement("cpu", {0, 1, 2}), options_of(3)), shapes));
   check<float>(3, pairs(all_specs(Placement("cpu", {2, 0, 1}), options_of(3)), {{5, 4, 2}}));
 }
 
-TEST_F(BoxTest, EveryPairOfTwoAxes) {
+TEST_F(RedistributeTest, EveryPairOfTwoAxes) {
   std::vector<Dims> shapes = {{4, 6, 2}, {5, 3, 2}, {1, 7, 2}};
   check<float>(4, pairs(all_specs(Placement::nested("cpu", {{0, 1}, {2, 3}}), options_of(3)), shapes));
   check<float>(4, pairs(all_specs(Placement::nested("cpu", {{0, 2}, {3, 1}}), options_of(3)), {{5, 3, 2}}));
 }
 
-TEST_F(BoxTest, EveryPairOfTwoAxesWithLargeSums) {
+TEST_F(RedistributeTest, EveryPairOfTwoAxesWithLargeSums) {
   // Above the limit of small sums, so all_reduce has two phases, uneven pieces among them.
   check<float>(4, pairs(all_specs(Placement::nested("cpu", {{0, 1}, {2, 3}}), options_of(2)), {{79, 53}}));
 }
 
-TEST_F(BoxTest, EveryPairOfPlacements) {
+TEST_F(RedistributeTest, EveryPairOfPlacements) {
   std::vector<const GlobalSpec*> specs;
   auto add = [&](const Placement& p) {
     for (auto* s : all_specs(p, options_of(2))) specs.push_back(s);
@@ -239,7 +239,7 @@ TEST_F(BoxTest, EveryPairOfPlacements) {
   check<float>(4, pairs(specs, {{5, 3, 2}}));
 }
 
-TEST_F(BoxTest, EveryPairAcrossHosts) {
+TEST_F(RedistributeTest, EveryPairAcrossHosts) {
   for (std::vector<int> hosts : {std::vector{0, 0, 1, 1}, {0, 1, 0, 1}, {0, 1, 1, 1}, {0, 1, 2, 3}}) {
     hosts_ = hosts;
     check<float>(4,
@@ -252,7 +252,7 @@ TEST_F(BoxTest, EveryPairAcrossHosts) {
   check<BFloat16>(3, pairs(all_specs(Placement("cpu", {2, 0, 1}), options_of(3)), {{5, 4, 2}, {130, 9, 2}}));
 }
 
-TEST_F(BoxTest, EveryPairOfPlacementsAcrossHosts) {
+TEST_F(RedistributeTest, EveryPairOfPlacementsAcrossHosts) {
   std::vector<const GlobalSpec*> specs;
   auto add = [&](const Placement& p) {
     for (auto* s : all_specs(p, options_of(2))) specs.push_back(s);
@@ -267,7 +267,7 @@ TEST_F(BoxTest, EveryPairOfPlacementsAcrossHosts) {
   check<float>(4, pairs(specs, {{5, 3, 2}}));
 }
 
-TEST_F(BoxTest, TensorsWithoutAxesOrElements) {
+TEST_F(RedistributeTest, TensorsWithoutAxesOrElements) {
   std::vector<const GlobalSpec*> specs;
   for (auto& p : {Placement("cpu", {0, 1}), Placement("cpu", {3, 1, 2}), Placement("cpu", Dims{2, 2}, {0, 1, 2, 3})})
     for (auto* s : all_specs(p, options_of(0))) specs.push_back(s);
@@ -279,13 +279,13 @@ TEST_F(BoxTest, TensorsWithoutAxesOrElements) {
   check<float>(4, pairs(specs, {{0, 3}, {2, 0}, {1, 1}, {2, 1}}));
 }
 
-TEST_F(BoxTest, StridedParts) {
+TEST_F(RedistributeTest, StridedParts) {
   std::vector<const GlobalSpec*> specs = all_specs(Placement("cpu", {0, 1, 2}), options_of(3));
   for (auto* s : all_specs(Placement("cpu", {1, 0}), options_of(3))) specs.push_back(s);
   check<float>(3, pairs(specs, {{5, 3, 2}, {7, 1, 4}}), true);
 }
 
-TEST_F(BoxTest, EveryTypeOfElement) {
+TEST_F(RedistributeTest, EveryTypeOfElement) {
   std::vector<const GlobalSpec*> specs = all_specs(Placement("cpu", {0, 1, 2}), options_of(2));
   std::vector<Dims> shapes = {{5, 3}, {130, 90}};
   check<double>(3, pairs(specs, shapes));
@@ -295,7 +295,7 @@ TEST_F(BoxTest, EveryTypeOfElement) {
   check<BFloat16>(3, pairs(specs, shapes));
 }
 
-TEST_F(BoxTest, RandomGridsOfThreeAxes) {
+TEST_F(RedistributeTest, RandomGridsOfThreeAxes) {
   std::mt19937 random(11);
   auto pick = [&](size_t n) { return random() % n; };
   std::vector<Dims> grids = {{2, 2, 2}, {2, 4}, {8}, {2, 3}, {3, 1, 2}, {5}, {4, 2}, {1}};
@@ -320,7 +320,7 @@ TEST_F(BoxTest, RandomGridsOfThreeAxes) {
   check<float>(8, cases);
 }
 
-TEST_F(BoxTest, ViewsShareMemory) {
+TEST_F(RedistributeTest, ViewsShareMemory) {
   auto* b = intern_spec(Placement("cpu", {0, 1}), B);
   auto* s = intern_spec(Placement("cpu", {0, 1}), S1);
   auto* p = intern_spec(Placement("cpu", {0, 1}), P);
@@ -328,10 +328,10 @@ TEST_F(BoxTest, ViewsShareMemory) {
   comm::run_ranks(3, [&](int rank) {
     Array in = part_of<float>(*b, {3, 5}, rank, false);
     auto calls = comm::stats().calls;
-    Array split = box(b, s, {3, 5}, float32, in);
-    Array partial = box(b, p, {3, 5}, float32, in);
-    EXPECT_EQ(box(b, b, {3, 5}, float32, in).storage, in.storage);
-    EXPECT_EQ(comm::stats().calls, calls) << "views need no meeting";
+    Array split = redistribute(b, s, {3, 5}, float32, in);
+    Array partial = redistribute(b, p, {3, 5}, float32, in);
+    EXPECT_EQ(redistribute(b, b, {3, 5}, float32, in).storage, in.storage);
+    EXPECT_EQ(comm::stats().calls, calls) << "views need no communication";
     if (rank < 2) {
       EXPECT_EQ(split.storage, in.storage);
       EXPECT_EQ(split.offset, rank == 0 ? 0 : 3);
@@ -341,7 +341,7 @@ TEST_F(BoxTest, ViewsShareMemory) {
       EXPECT_FALSE(split.defined() || partial.defined());
     }
     // Rank 1 has it already, whatever the others do.
-    Array moved = box(b, overlapping, {3, 5}, float32, in);
+    Array moved = redistribute(b, overlapping, {3, 5}, float32, in);
     EXPECT_EQ(moved.defined(), rank > 0);
     EXPECT_EQ(moved.storage == in.storage, rank == 1 || rank == 0 ? moved.defined() : false);
   });
@@ -368,9 +368,9 @@ void check_bits(int64_t n) {
   comm::run_ranks(4, [&](int rank) {
     Array in = Array::empty({n}, DTypeOf<T>::value);
     std::memcpy(in.bytes(), addends[static_cast<size_t>(rank)].data(), in.nbytes());
-    Array whole = box(p, b, {n}, in.dtype, in);
+    Array whole = redistribute(p, b, {n}, in.dtype, in);
     EXPECT_EQ(std::memcmp(whole.bytes(), expected.data(), whole.nbytes()), 0) << name(in.dtype) << " " << n;
-    Array piece = box(p, s, {n}, in.dtype, in);
+    Array piece = redistribute(p, s, {n}, in.dtype, in);
     Slice mine = slice_of({n}, s->placement, s->nd_sbp, rank);
     EXPECT_EQ(std::memcmp(piece.bytes(), expected.data() + mine.offset[0], piece.nbytes()), 0)
         << name(in.dtype) << " " << n;
@@ -379,7 +379,7 @@ void check_bits(int64_t n) {
   });
 }
 
-TEST_F(BoxTest, SumsHaveTheSameBitsEverywhere) {
+TEST_F(RedistributeTest, SumsHaveTheSameBitsEverywhere) {
   for (int64_t n : {1, 7, 100, 20011}) {
     check_bits<float>(n);
     check_bits<double>(n);
@@ -388,20 +388,20 @@ TEST_F(BoxTest, SumsHaveTheSameBitsEverywhere) {
   }
 }
 
-TEST_F(BoxTest, BooleansAreOred) {
+TEST_F(RedistributeTest, BooleansAreOred) {
   auto* p = intern_spec(Placement("cpu", {0, 1}), P);
   auto* b = intern_spec(Placement("cpu", {0, 1}), B);
   comm::run_ranks(2, [&](int rank) {
     Array in = Array::empty({4}, boolean);
     bool mine[2][4] = {{false, true, false, true}, {false, false, true, true}};
     std::memcpy(in.bytes(), mine[rank], 4);
-    Array out = box(p, b, {4}, boolean, in);
+    Array out = redistribute(p, b, {4}, boolean, in);
     bool expected[4] = {false, true, true, true};
     EXPECT_EQ(std::memcmp(out.bytes(), expected, 4), 0);
   });
 }
 
-TEST_F(BoxTest, DevicesOfAnotherKindShareNoMemory) {
+TEST_F(RedistributeTest, DevicesOfAnotherKindShareNoMemory) {
   setenv("HOLON_SIMULATE", "cuda", 1);
   auto* cpu = intern_spec(Placement("cpu", {0, 1}), B);
   auto* cuda = intern_spec(Placement("cuda", {0, 1}), B);
@@ -410,7 +410,7 @@ TEST_F(BoxTest, DevicesOfAnotherKindShareNoMemory) {
   comm::run_ranks(2, [&](int rank) {
     Array in = part_of<float>(*cpu, {4, 2}, rank, false);
     for (auto* to : {cuda, half}) {
-      Array out = box(cpu, to, {4, 2}, float32, in);
+      Array out = redistribute(cpu, to, {4, 2}, float32, in);
       EXPECT_FALSE(out.storage == in.storage);
       EXPECT_EQ(out.device.type, parse_device_type("cuda"));
       EXPECT_TRUE(out.device.simulated);
@@ -422,13 +422,13 @@ TEST_F(BoxTest, DevicesOfAnotherKindShareNoMemory) {
   });
 }
 
-TEST_F(BoxTest, APartOfAnotherShapeIsOurFault) {
+TEST_F(RedistributeTest, APartOfAnotherShapeIsOurFault) {
   auto* s = intern_spec(Placement("cpu", {0}), S0);
   auto* b = intern_spec(Placement("cpu", {0}), B);
   comm::run_ranks(1, [&](int) {
-    EXPECT_THROW(box(s, b, {4}, float32, Array::empty({3}, float32)), Error);
-    EXPECT_THROW(box(s, b, {4}, float32, Array::empty({4}, float64)), Error);
-    EXPECT_THROW(box(s, b, {4}, float32, {}), Error);
+    EXPECT_THROW(redistribute(s, b, {4}, float32, Array::empty({3}, float32)), Error);
+    EXPECT_THROW(redistribute(s, b, {4}, float32, Array::empty({4}, float64)), Error);
+    EXPECT_THROW(redistribute(s, b, {4}, float32, {}), Error);
   });
 }
 

@@ -100,7 +100,7 @@ Captured chain(uint32_t seed) {
   return c;
 }
 
-// The least that the boxes of a captured chain can cost, of all signatures of all nodes that hold no more than they
+// The least that the boxings of a captured chain can cost, of all signatures of all nodes that hold no more than they
 // did.
 class Least {
  public:
@@ -119,7 +119,7 @@ class Least {
   double run() { return from(0); }
 
  private:
-  double box(ValueId v, const GlobalSpec* to) const {
+  double boxing(ValueId v, const GlobalSpec* to) const {
     const Value& x = g_.value(v);
     const GlobalSpec* from = now_[static_cast<size_t>(v)];
     return from == to ? 0 : boxing::cost(from, to, x.shape, x.dtype);
@@ -155,11 +155,11 @@ class Least {
   double from(size_t at) {
     if (at == nodes_.size()) return 0;
     const Node& n = *nodes_[at];
-    const bool is_box = is_single_boxing(n);
-    if (is_box || is_output(n.out[0])) {
-      const GlobalSpec* want = is_box ? g_.value(n.out[0]).spec : g_.value(n.in[0]).spec;
+    const bool is_boxing = is_single_boxing(n);
+    if (is_boxing || is_output(n.out[0])) {
+      const GlobalSpec* want = is_boxing ? g_.value(n.out[0]).spec : g_.value(n.in[0]).spec;
       if (larger(n, {&want, 1}, want)) return std::numeric_limits<double>::infinity();
-      return box(source_[static_cast<size_t>(n.in[0])], want) + from(at + 1);
+      return boxing(source_[static_cast<size_t>(n.in[0])], want) + from(at + 1);
     }
     SmallVec<Meta, 4> in;
     for (ValueId v : n.in) in.push_back({g_.value(v).shape, g_.value(v).dtype});
@@ -174,7 +174,7 @@ class Least {
         const GlobalSpec* from = now_[static_cast<size_t>(v)];
         want.push_back(intern_spec(from->placement, NdSbp(s.in[i])));
         reached = reached && (!s.in[i].is_partial() || from->nd_sbp[0].is_partial());
-        if (reached) sum += box(v, want.back());
+        if (reached) sum += boxing(v, want.back());
       }
       const GlobalSpec* made = intern_spec(g_.value(n.out[0]).spec->placement, NdSbp(s.out[0]));
       if (!reached || larger(n, want)) continue;

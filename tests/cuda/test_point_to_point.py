@@ -1,4 +1,4 @@
-"""Hand-overs between stages whose tensors lie on cuda devices:
+"""Transfers between stages whose tensors lie on cuda devices:
 over links from device to device, and through the host's memory."""
 
 import os
@@ -61,7 +61,7 @@ def processes(count, mode, timeout=120, **extra):
     return done
 
 
-# Links are made while the first posts are under way, or, slowly, in the middle of it;
+# Links are made while the first sends are under way, or, slowly, in the middle of it;
 # work waits until somebody waits for it.
 SETTINGS = [{}, {"EMULATED_LINK_MS": 300}, {"EMULATED_LAZY": 1}, {"EMULATED_LAZY": 1, "EMULATED_LINK_MS": 300}]
 
@@ -72,7 +72,7 @@ SETTINGS = [{}, {"EMULATED_LINK_MS": 300}, {"EMULATED_LAZY": 1}, {"EMULATED_LAZY
     ids=lambda s: " ".join(s) or "plain",
 )
 def test_ranks_that_are_threads(settings):
-    command = [BUILD / "tests/prepared_test", "--gtest_filter=DeviceHandOver.*"]
+    command = [BUILD / "tests/prepared_test", "--gtest_filter=DevicePointToPoint.*"]
     env = ranks.environment(EMULATED_DEVICES=4, HOLON_MACHINE_COSTS="fixed", **settings)
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0 and "[  PASSED  ] 6 tests." in done.stdout, done.stdout[-3000:] + done.stderr[-1000:]
@@ -114,10 +114,10 @@ def test_without_links_data_travels_through_the_host(settings, why):
 @pytest.mark.parametrize(
     "mode, words",
     [
-        ("giver_dies", ["rank 1", "without posting"]),
-        ("giver_dies_after_posting", ["rank 1"]),
-        ("taker_does_not_come", ["between the cuda devices of ranks [0, 1]", "rank 0 has waited 3 s"]),
-        ("taker_dies", ["between the cuda devices of ranks [0, 1]", "rank 1"]),
+        ("sender_dies", ["rank 1", "without sending"]),
+        ("sender_dies_after_sending", ["rank 1"]),
+        ("receiver_does_not_come", ["between the cuda devices of ranks [0, 1]", "rank 0 has waited 3 s"]),
+        ("receiver_dies", ["between the cuda devices of ranks [0, 1]", "rank 1"]),
     ],
 )
 def test_a_rank_that_is_gone_is_named(mode, words):

@@ -1,4 +1,4 @@
-#include "holon/comm/hosts/remote_handover.h"
+#include "holon/comm/hosts/remote_point_to_point.h"
 
 #include <algorithm>
 #include <chrono>
@@ -10,15 +10,15 @@
 #include "holon/base/hash.h"
 #include "holon/comm/background.h"
 #include "holon/comm/waiting.h"
-#include "holon/kernels/boxes.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::comm {
 
-RemoteHandOver::RemoteHandOver(World& world, CommStats& stats, DType dtype, uint64_t key, bool with_ways)
+RemotePointToPoint::RemotePointToPoint(World& world, CommStats& stats, DType dtype, uint64_t key, bool with_ways)
     : world_(world), stats_(stats), dtype_(dtype), key_(key), with_ways_(with_ways) {}
 
-RemoteHandOver::~RemoteHandOver() {
-  for (auto* peers : {&takers_, &givers_})
+RemotePointToPoint::~RemotePointToPoint() {
+  for (auto* peers : {&receivers_, &senders_})
     for (Peer& p : *peers) {
       p.note_transit.reset();
       p.data_transit.reset();
@@ -26,12 +26,12 @@ RemoteHandOver::~RemoteHandOver() {
     }
 }
 
-RemoteHandOver::Peer RemoteHandOver::peer(int rank, uint64_t pair, std::vector<Pull> boxes) const {
+RemotePointToPoint::Peer RemotePointToPoint::peer(int rank, uint64_t pair, std::vector<Pull> regions) const {
   Peer p;
   p.rank = rank;
   p.pair = pair;
-  p.boxes = std::move(boxes);
-  for (const Pull& b : p.boxes) {
+  p.regions = std::move(regions);
+  for (const Pull& b : p.regions) {
     p.at.push_back(p.bytes);
     p.bytes += (static_cast<size_t>(b.shape.numel()) * size_bytes(dtype_) + 63) & ~size_t{63};
   }
@@ -39,32 +39,32 @@ RemoteHandOver::Peer RemoteHandOver::peer(int rank, uint64_t pair, std::vector<P
   return p;
 }
 
-void RemoteHandOver::add_taker(int rank, uint64_t pair, std::vector<Pull> boxes) {
-  takers_.push_back(peer(rank, pair, std::move(boxes)));
+void RemotePointToPoint::add_receiver(int rank, uint64_t pair, std::vector<Pull> regions) {
+  receivers_.push_back(peer(rank, pair, std::move(regions)));
 }
 
-int RemoteHandOver::add_giver(int rank, uint64_t pair, std::vector<Pull> boxes) {
-  givers_.push_back(peer(rank, pair, std::move(boxes)));
-  return static_cast<int>(givers_.size()) - 1;
+int RemotePointToPoint::add_sender(int rank, uint64_t pair, std::vector<Pull> regions) {
+  senders_.push_back(peer(rank, pair, std::move(regions)));
+  return static_cast<int>(senders_.size()) - 1;
 }
 
-// The data of different calls has different tags and cannot meet; the notes show which calls they are.
-uint64_t RemoteHandOver::tag(const Peer& p, uint64_t round, uint64_t kind) const {
+// The data of different calls has different tags and cannot be mixed up; the notes show which calls they are.
+uint64_t RemotePointToPoint::tag(const Peer& p, uint64_t round, uint64_t kind) const {
   return hash_words(key_, 0x68616e64, p.pair, round, kind);
 }
 
-const std::byte* RemoteHandOver::box(int giver, size_t box) const {
-  const Peer& p = givers_[static_cast<size_t>(giver)];
-  return p.memory + p.at[box];
+const std::byte* RemotePointToPoint::region(int sender, size_t region) const {
+  const Peer& p = senders_[static_cast<size_t>(sender)];
+  return p.memory + p.at[region];
 }
 
-void RemoteHandOver::fail(const std::string& why) {
+void RemotePointToPoint::fail(const std::string& why) {
   failed_ = why;
   world_.abort(why);  // ranks of other hosts hear of it in no other way
   throw Error(ErrorKind::kRuntime, why);
 }
 
-void RemoteHandOver::wait(Network::Transit& transit, bool received, const Call& call, const Peer& p) {
+void RemotePointToPoint::wait(Network::Transit& transit, bool received, const Call& call, const Peer& p) {
   const int64_t start = now_ns();
   auto aborted = [&]() -> std::string {
     auto& a = world_.block().aborted();
@@ -79,7 +79,7 @@ void RemoteHandOver::wait(Network::Transit& transit, bool received, const Call& 
     if (static_cast<double>(now_ns() - start) < world_.timeout_s() * 1e9) return {};
     return fmt::format("{}: rank {} on {} did not {} within {:g} s ({}). Read its log first, and check that the hosts "
                        "reach each other; HOLON_COMM_TIMEOUT_S raises the limit.",
-                       call.op, p.rank, world_.host_name(world_.host_of(p.rank)), received ? "post" : "take",
+                       call.op, p.rank, world_.host_name(world_.host_of(p.rank)), received ? "send" : "receive",
                        world_.timeout_s(), call.text);
   };
   Network::Failure failure;
@@ -100,12 +100,12 @@ void RemoteHandOver::wait(Network::Transit& transit, bool received, const Call& 
                    world_.host_name(world_.host_of(failure.rank)), failure.how, call.text, failure.rank));
 }
 
-void RemoteHandOver::send(Call call, const std::byte* data, std::span<const uint64_t> ways) {
+void RemotePointToPoint::send(Call call, const std::byte* data, std::span<const uint64_t> ways) {
   if (!failed_.empty()) fail_runtime("this transfer has failed: {}", failed_);
   sent_ = std::move(call);
   const auto item = static_cast<int64_t>(size_bytes(dtype_));
-  for (size_t k = 0; k < takers_.size(); ++k) {
-    Peer& p = takers_[k];
+  for (size_t k = 0; k < receivers_.size(); ++k) {
+    Peer& p = receivers_[k];
     p.note = {};
     p.note.check = sent_.check;
     p.note.way = ways[k];
@@ -113,19 +113,19 @@ void RemoteHandOver::send(Call call, const std::byte* data, std::span<const uint
     Network::Message note{p.rank, tag(p, sent_.round, 0), &p.note, sizeof p.note};
     p.note_transit = world_.network().start({&note, 1}, {});
     if (p.note.way != 0) continue;
-    for (size_t i = 0; i < p.boxes.size(); ++i) {
-      const Pull& b = p.boxes[i];
-      kernels::copy_box(p.memory + p.at[i], contiguous_strides(b.shape), data + b.src_start * item, b.src_strides,
-                        b.shape, item);
+    for (size_t i = 0; i < p.regions.size(); ++i) {
+      const Pull& b = p.regions[i];
+      kernels::copy_region(p.memory + p.at[i], contiguous_strides(b.shape), data + b.src_start * item, b.src_strides,
+                           b.shape, item);
     }
     Network::Message message{p.rank, tag(p, sent_.round, sent_.check), p.memory, p.bytes};
     p.data_transit = world_.network().start({&message, 1}, {});
   }
 }
 
-void RemoteHandOver::flush() {
+void RemotePointToPoint::flush() {
   if (!failed_.empty()) fail_runtime("this transfer has failed: {}", failed_);
-  for (Peer& p : takers_)
+  for (Peer& p : receivers_)
     for (auto* transit : {&p.note_transit, &p.data_transit})
       if (*transit) {
         wait(**transit, false, sent_, p);
@@ -133,23 +133,23 @@ void RemoteHandOver::flush() {
       }
 }
 
-void RemoteHandOver::start_receive(const Call& call) {
+void RemotePointToPoint::start_receive(const Call& call) {
   if (!failed_.empty()) fail_runtime("this transfer has failed: {}", failed_);
-  for (Peer& p : givers_) {
+  for (Peer& p : senders_) {
     Network::Message note{p.rank, tag(p, call.round, 0), &p.note, sizeof p.note};
     p.note_transit = world_.network().start({}, {&note, 1});
     if (!with_ways_) start_data(p, call);  // else it may never come
   }
 }
 
-void RemoteHandOver::start_data(Peer& p, const Call& call) {
+void RemotePointToPoint::start_data(Peer& p, const Call& call) {
   Network::Message message{p.rank, tag(p, call.round, call.check), p.memory, p.bytes};
   p.data_transit = world_.network().start({}, {&message, 1});
   stats_.bytes_received += p.bytes;
 }
 
-void RemoteHandOver::finish_receive(const Call& call) {
-  for (Peer& p : givers_) {
+void RemotePointToPoint::finish_receive(const Call& call) {
+  for (Peer& p : senders_) {
     wait(*p.note_transit, true, call, p);
     p.note_transit.reset();
     p.note.text[sizeof p.note.text - 1] = 0;
@@ -158,9 +158,9 @@ void RemoteHandOver::finish_receive(const Call& call) {
                        "same shape, dtype, placement and sbp on all of these ranks.",
                        call.op, p.rank, p.note.text, world_.rank(), call.text));
   }
-  for (Peer& p : givers_)
+  for (Peer& p : senders_)
     if (with_ways_ && p.note.way == 0) start_data(p, call);
-  for (Peer& p : givers_) {
+  for (Peer& p : senders_) {
     if (!p.data_transit) continue;
     wait(*p.data_transit, true, call, p);
     p.data_transit.reset();

@@ -1,4 +1,4 @@
-#include "holon/boxing/handover_device.h"
+#include "holon/boxing/point_to_point_device.h"
 
 #include <algorithm>
 #include <map>
@@ -26,26 +26,26 @@ bool is_stretch(const Dims& shape, const Dims& strides) {
   return Array{{}, 0, shape, strides, DType::kUInt8, {}}.is_contiguous();
 }
 
-// What a giver shows to a taker: `count` elements from `at` on, in the host's memory.
+// What a sender shows to a receiver: `count` elements from `at` on, in the host's memory.
 struct Shown {
   int64_t count = 0, at = 0;
-  int boxes = 0;
-  bool stretch = false;  // one piece of the part, from `start` on: takers of the same share it
+  int regions = 0;
+  bool stretch = false;  // one piece of the part, from `start` on: receivers of the same share it
   int64_t start = 0;
 };
 
-// For each giver and each taker, all ranks alike.
-std::vector<std::vector<Shown>> shown_by(const Plan& plan, size_t step, const std::vector<int>& givers,
-                                         const std::vector<int>& takers) {
-  std::vector<std::vector<Shown>> all(givers.size(), std::vector<Shown>(takers.size()));
-  for (size_t k = 0; k < takers.size(); ++k) {
-    const Transfer& t = plan.transfer(step, takers[k]);
+// For each sender and each receiver, all ranks alike.
+std::vector<std::vector<Shown>> shown_by(const Plan& plan, size_t step, const std::vector<int>& senders,
+                                         const std::vector<int>& receivers) {
+  std::vector<std::vector<Shown>> all(senders.size(), std::vector<Shown>(receivers.size()));
+  for (size_t k = 0; k < receivers.size(); ++k) {
+    const Transfer& t = plan.transfer(step, receivers[k]);
     for (const comm::Pull& p : t.pulls)
       for (int owner : p.owners) {
         const int rank = t.members[static_cast<size_t>(owner)];
-        if (rank == takers[k] || p.shape.numel() == 0) continue;
-        Shown& s = all[place_of(givers, rank)][k];
-        s.stretch = ++s.boxes == 1 && is_stretch(p.shape, p.src_strides);
+        if (rank == receivers[k] || p.shape.numel() == 0) continue;
+        Shown& s = all[place_of(senders, rank)][k];
+        s.stretch = ++s.regions == 1 && is_stretch(p.shape, p.src_strides);
         s.start = p.src_start;
         s.count += p.shape.numel();
       }
@@ -85,14 +85,14 @@ void DeviceCrossing::bind() {
 
 void DeviceCrossing::make() {
   const Step& step = plan_.steps()[step_];
-  const std::vector<int> givers = sorted_ranks(*step.from), takers = sorted_ranks(*step.to);
-  const auto shown = shown_by(plan_, step_, givers, takers);
-  // Towards a taker: what the givers show it, one after the other.
-  auto pulls_of = [&](int taker) {
+  const std::vector<int> senders = sorted_ranks(*step.from), receivers = sorted_ranks(*step.to);
+  const auto shown = shown_by(plan_, step_, senders, receivers);
+  // Towards a receiver: what the senders show it, one after the other.
+  auto pulls_of = [&](int receiver) {
     comm::MemberPulls pulls;
     int64_t end = 0;
-    for (size_t g = 0; g < givers.size(); ++g) {
-      const Shown& s = shown[g][static_cast<size_t>(taker)];
+    for (size_t g = 0; g < senders.size(); ++g) {
+      const Shown& s = shown[g][static_cast<size_t>(receiver)];
       if (s.count == 0) continue;
       pulls.pulls.push_back({{static_cast<int>(g)}, s.at, {1}, end, {s.count}});
       end += s.count;
@@ -101,7 +101,7 @@ void DeviceCrossing::make() {
   };
   const Device from = step.from->placement.device(), to = step.to->placement.device();
   const bool linked = on_alike_devices(*step.from, *step.to);
-  auto object = std::make_unique<comm::HandOver>(givers, takers, channel_, plan_.dtype(), pulls_of, linked);
+  auto object = std::make_unique<comm::PointToPoint>(senders, receivers, channel_, plan_.dtype(), pulls_of, linked);
 
   const Transfer& mine = plan_.transfer(step_, rank_);
   exchange_ = std::make_unique<const DeviceExchange>(
@@ -114,42 +114,42 @@ void DeviceCrossing::make() {
       },
       StepKind::kExchange);
   reads_own_ = exchange_->reads_own();
-  givers_ = givers.size();
+  senders_ = senders.size();
   const auto readers = object->readers();
   for (const DeviceExchange::Message& m : exchange_->sends()) {
     const int peer = mine.members[static_cast<size_t>(m.peer)];
-    const size_t taker = place_of(takers, peer);
-    const Shown& s = shown[place_of(givers, rank_)][taker];
+    const size_t receiver = place_of(receivers, peer);
+    const Shown& s = shown[place_of(senders, rank_)][receiver];
     const auto reader =
-        static_cast<size_t>(std::find(readers.begin(), readers.end(), static_cast<int>(taker)) - readers.begin());
-    const bool told = linked && reader < comm::HandOver::kMostWays;
+        static_cast<size_t>(std::find(readers.begin(), readers.end(), static_cast<int>(receiver)) - readers.begin());
+    const bool told = linked && reader < comm::PointToPoint::kMostWays;
     outgoing_.push_back({m, reader, s.at, told ? comm::device_link(rank_, peer, from) : nullptr});
     shown_elements_ = std::max(shown_elements_, s.at + s.count);
   }
   std::map<size_t, int64_t> staged_at;
   if (step.to->placement.index_of(rank_) >= 0)
-    for (const comm::Pull& p : pulls_of(static_cast<int>(place_of(takers, rank_))).pulls) {
+    for (const comm::Pull& p : pulls_of(static_cast<int>(place_of(receivers, rank_))).pulls) {
       staged_at[static_cast<size_t>(p.owners[0])] = p.dst_start;
       staged_elements_ += p.shape.numel();
     }
   for (const DeviceExchange::Message& m : exchange_->receives()) {
     const int peer = mine.members[static_cast<size_t>(m.peer)];
-    const size_t giver = place_of(givers, peer);
-    incoming_.push_back({m, giver, staged_at.at(giver), linked ? comm::device_link(peer, rank_, to) : nullptr});
+    const size_t sender = place_of(senders, peer);
+    incoming_.push_back({m, sender, staged_at.at(sender), linked ? comm::device_link(peer, rank_, to) : nullptr});
   }
   object_ = std::move(object);
 }
 
-void DeviceCrossing::post(const Array& part) {
+void DeviceCrossing::send(const Array& part) {
   bind();
   if (own_.defined())
     fail_runtime("transfer: {} sends again before it has received what it sent to itself. Receive first.", rank_text());
   release();
   const comm::CallInfo info = call_info(plan_, plan_.steps()[step_]);
   if (reads_own_) own_ = part;
-  posted_ = part;
+  sent_ = part;
   const Array packed = exchange_->pack(part);
-  std::vector<uint64_t> ways(std::min(object_->readers().size(), comm::HandOver::kMostWays));
+  std::vector<uint64_t> ways(std::min(object_->readers().size(), comm::PointToPoint::kMostWays));
   bool through_host = false;
   for (Outgoing& o : outgoing_) {
     if (!o.link || !o.link->open()) {
@@ -168,11 +168,11 @@ void DeviceCrossing::post(const Array& part) {
     written.push_back(o.host_at);
   }
   const bool linked = !outgoing_.empty() && outgoing_[0].link;
-  object_->post(info, through_host ? shown_.bytes() : nullptr, through_host ? shown_.nbytes() : 0,
+  object_->send(info, through_host ? shown_.bytes() : nullptr, through_host ? shown_.nbytes() : 0,
                 linked ? std::span<const uint64_t>(ways) : std::span<const uint64_t>());
 }
 
-void DeviceCrossing::take(const Array& out) {
+void DeviceCrossing::receive(const Array& out) {
   bind();
   if (reads_own_ && !own_.defined())
     fail_runtime("transfer: {} receives what it has not sent yet. Send first.", rank_text());
@@ -180,8 +180,8 @@ void DeviceCrossing::take(const Array& out) {
   const comm::CallInfo info = call_info(plan_, step);
   const bool linked = on_alike_devices(*step.from, *step.to);
   if (staged_elements_ && !staged_.defined()) staged_ = Array::empty({staged_elements_}, plan_.dtype());
-  std::vector<uint64_t> ways(linked ? givers_ : 0);
-  object_->take(info, staged_.defined() ? staged_.bytes() : nullptr, staged_.defined() ? staged_.nbytes() : 0, ways);
+  std::vector<uint64_t> ways(linked ? senders_ : 0);
+  object_->receive(info, staged_.defined() ? staged_.bytes() : nullptr, staged_.defined() ? staged_.nbytes() : 0, ways);
 
   const Array received = exchange_->make_received(plan_.dtype(), out.device);
   struct Copy {
@@ -191,7 +191,7 @@ void DeviceCrossing::take(const Array& out) {
   std::vector<std::pair<comm::DeviceLink*, uint64_t>> under_way;
   for (const Incoming& in : incoming_) {
     const Array row = DeviceExchange::row_of(in.message, out, received);
-    const uint64_t way = linked ? ways[in.giver] : 0;
+    const uint64_t way = linked ? ways[in.sender] : 0;
     if (way == 0) {
       copies.push_back({staged_.view({in.message.count}, {1}, in.host_at), row});
       continue;
@@ -232,7 +232,7 @@ void DeviceCrossing::release() {
     if (o.way) o.link->join(o.way);
     o.way = 0;
   }
-  posted_ = {};
+  sent_ = {};
 }
 
 }  // namespace holon::boxing

@@ -1,4 +1,4 @@
-// What crosses from stage to stage, and boxes that meet together.
+// What crosses from stage to stage, and boxings in one collective.
 #include "holon/comm/device_communicator.h"
 #include "holon/graph/program/lowering.h"
 
@@ -11,25 +11,25 @@ bool Lowering::first_task_of(int m) const {
   return true;
 }
 
-void Lowering::post_outside(int m) {
+void Lowering::send_outside(int m) {
   for (auto& [v, list] : crossings_from_) {
     NodeId by = made_by_[static_cast<size_t>(v)];
     if (by >= 0 && per_micro_batch(g_.nodes[static_cast<size_t>(by)].section)) continue;
     for (NodeId n : list)
-      if (runs_for(g_.nodes[static_cast<size_t>(n)], m)) post(n, m);
+      if (runs_for(g_.nodes[static_cast<size_t>(n)], m)) send(n, m);
   }
 }
 
-HandOverState& Lowering::hand_over(NodeId n, int m, const Array* in) {
-  auto [it, fresh] = hand_overs_.try_emplace({n, m}, nullptr);
+PointToPointState& Lowering::transfer(NodeId n, int m, const Array* in) {
+  auto [it, fresh] = transfers_.try_emplace({n, m}, nullptr);
   if (!fresh) return *it->second;
   const Node& node = g_.nodes[static_cast<size_t>(n)];
   const Value &from = g_.value(node.in[0]), &to = g_.value(node.out[0]);
   const bool strided = in && in->defined() && !in->is_contiguous();
-  p_->hand_overs.push_back(std::make_unique<HandOverState>(HandOverState{
-      boxing::HandOver::prepare(from.spec, to.spec, from.shape, from.dtype, crossing_number_.at(n) * micro_ + m,
-                                strided ? boxing::Input::kAnyStrides : boxing::Input::kContiguous)}));
-  it->second = p_->hand_overs.back().get();
+  p_->transfers.push_back(std::make_unique<PointToPointState>(PointToPointState{
+      boxing::PointToPoint::prepare(from.spec, to.spec, from.shape, from.dtype, crossing_number_.at(n) * micro_ + m,
+                                    strided ? boxing::Input::kAnyStrides : boxing::Input::kContiguous)}));
+  it->second = p_->transfers.back().get();
   return *it->second;
 }
 
@@ -45,31 +45,31 @@ std::vector<Array> Lowering::scratch_of(std::span<const size_t> sizes, Device de
   return scratch;
 }
 
-void Lowering::post(NodeId n, int m) {
+void Lowering::send(NodeId n, int m) {
   const Node& node = g_.nodes[static_cast<size_t>(n)];
   if (!member(node.in[0])) return;
   const Array* in = array(node.in[0], m);
-  HandOverState& h = hand_over(n, m, in);
-  Posted posted{&h, n, m, {instance(node.in[0], m).buffer}};
-  auto scratch = scratch_of(h.hand_over.post_scratch_bytes(), device_of(g_.value(node.in[0])), &posted.held);
-  for (int32_t b : posted.held) ++p_->buffers[static_cast<size_t>(b)].pending;
-  emit<PostInstruction>(&node, m, h, in, std::move(scratch));
+  PointToPointState& h = transfer(n, m, in);
+  Posted sent{&h, n, m, {instance(node.in[0], m).buffer}};
+  auto scratch = scratch_of(h.transfer.send_scratch_bytes(), device_of(g_.value(node.in[0])), &sent.held);
+  for (int32_t b : sent.held) ++p_->buffers[static_cast<size_t>(b)].pending;
+  emit<SendInstruction>(&node, m, h, in, std::move(scratch));
   read_done(node.in[0], m);
   const int after = pipeline_.taken_by(n, m, task_);
-  (after < 0 ? releases_at_end_ : releases_[static_cast<size_t>(after)]).push_back(std::move(posted));
+  (after < 0 ? releases_at_end_ : releases_[static_cast<size_t>(after)]).push_back(std::move(sent));
 }
 
-void Lowering::take(NodeId n, int m) {
+void Lowering::receive(NodeId n, int m) {
   const Node& node = g_.nodes[static_cast<size_t>(n)];
-  HandOverState& h = hand_over(n, m, nullptr);
-  Array* out = fresh(node.out[0], m, h.hand_over.out_shape(), contiguous_strides(h.hand_over.out_shape()));
-  emit<TakeInstruction>(&node, m, h, out, scratch_of(h.hand_over.take_scratch_bytes(), out->device));
+  PointToPointState& h = transfer(n, m, nullptr);
+  Array* out = fresh(node.out[0], m, h.transfer.out_shape(), contiguous_strides(h.transfer.out_shape()));
+  emit<ReceiveInstruction>(&node, m, h, out, scratch_of(h.transfer.receive_scratch_bytes(), out->device));
   made(node.out[0], m);
 }
 
-void Lowering::release(const Posted& posted) {
-  emit<ReleaseInstruction>(&g_.nodes[static_cast<size_t>(posted.node)], posted.micro_batch, *posted.state);
-  for (int32_t b : posted.held) {
+void Lowering::release(const Posted& sent) {
+  emit<ReleaseInstruction>(&g_.nodes[static_cast<size_t>(sent.node)], sent.micro_batch, *sent.state);
+  for (int32_t b : sent.held) {
     Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
     --buffer.pending;
     buffer.life.last = std::max(buffer.life.first, now() - 1);
@@ -108,7 +108,7 @@ Array Lowering::part_of(int32_t buffer, const Dims& shape, int64_t at, DType dty
 void Lowering::lower_batch(const Node& n, int m) {
   Bucket& b = bucket(n, m);
   const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
-  if (!b.batch.meets() && !b.batch.has_out()) return;
+  if (!b.batch.communicates() && !b.batch.has_out()) return;
   Array* whole = nullptr;
   if (b.batch.has_in()) {
     whole = keep(part_of(b.buffer, {b.batch.in_elements()}, 0, from.dtype, device_of(from)));

@@ -1,4 +1,4 @@
-#include "boxing/device_handover_cases.h"
+#include "boxing/device_point_to_point_cases.h"
 
 #include <signal.h>
 
@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "boxing/handover_cases.h"
+#include "boxing/point_to_point_cases.h"
 #include "boxing/specs.h"
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
@@ -18,15 +18,15 @@
 #include "holon/boxing/executor.h"
 #include "holon/comm/background.h"
 #include "holon/comm/communicator.h"
-#include "holon/kernels/boxes.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/regions.h"
 
 namespace holon::testing_boxing {
 
 namespace {
 
-using boxing::HandOver;
 using boxing::Input;
+using boxing::PointToPoint;
 
 const Sbp S0 = sbp::split(0), S1 = sbp::split(1), B = sbp::broadcast(), P = sbp::partial_sum();
 
@@ -77,13 +77,13 @@ void expect(const Array& a, float value, const std::string& what) {
 
 // On `from` and `to` and nowhere else, until the link from one to the other is made.
 void await_link(int from, int to) {
-  auto h = HandOver::prepare(on("cuda", {from}), on("cuda", {to}), {3, 5}, float32, 900);
+  auto h = PointToPoint::prepare(on("cuda", {from}), on("cuda", {to}), {3, 5}, float32, 900);
   auto& both = comm::communicator(std::array{from, to});
   const Array a = filled({3, 5}, 7, cuda());
   for (int64_t linked = 0; !linked;) {
     const auto before = comm::stats().device_messages;
-    if (my_rank() == from) h.post(a, {});
-    if (my_rank() == to) h.take(a, {});
+    if (my_rank() == from) h.send(a, {});
+    if (my_rank() == to) h.receive(a, {});
     linked = comm::stats().device_messages > before;
     both.broadcast(&linked, 1, int64, 0);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -100,21 +100,21 @@ void must_agree(const GlobalSpec* from, const GlobalSpec* to_spec, const Dims& s
                 bool strided, const char* kind_from, const char* kind_to) {
   Array source = some_part(from, shape, dtype, strided);
   if (source.defined()) source = integers(source);
-  const Array expected = boxing::box(from, to_spec, shape, dtype, source);
-  auto h = HandOver::prepare(moved_to(kind_from, from), moved_to(kind_to, to_spec), shape, dtype, channel,
-                             strided ? Input::kAnyStrides : Input::kContiguous);
+  const Array expected = boxing::redistribute(from, to_spec, shape, dtype, source);
+  auto h = PointToPoint::prepare(moved_to(kind_from, from), moved_to(kind_to, to_spec), shape, dtype, channel,
+                                 strided ? Input::kAnyStrides : Input::kContiguous);
   auto device_of = [&](const char* kind) { return kind[0] == 'c' && kind[1] == 'u' ? cuda() : Device(); };
   if (h.has_in() != source.defined() || h.has_out() != expected.defined())
     fail_runtime("it is wrong about who has what");
   Array in = source.defined() ? like(source, device_of(kind_from)) : Array{};
-  auto scratch = scratch_of(h.post_scratch_bytes()), take_scratch = scratch_of(h.take_scratch_bytes());
+  auto scratch = scratch_of(h.send_scratch_bytes()), receive_scratch = scratch_of(h.receive_scratch_bytes());
   const Array out = expected.defined() ? Array::empty(expected.shape, dtype, device_of(kind_to)) : Array{};
   for (int round = 0; round < 3; ++round) {
     if (in.defined()) kernels::copy(source, in);
-    h.post(in, scratch);
-    h.take(out, take_scratch);
+    h.send(in, scratch);
+    h.receive(out, receive_scratch);
     h.release();
-    // What was posted and taken may be written at once, in the device's order.
+    // What was sent and received may be written at once, in the device's order.
     const Array arrived = out.defined() ? to({}, out) : out;
     if (in.defined()) kernels::fill(in, Scalar(int64_t{99}));
     Array again = out;
@@ -143,16 +143,16 @@ void check_device_pairs() {
   for (auto [from, to_kind] : {std::pair{"cuda", "cpu"}, {"cpu", "cuda"}})
     for (size_t i = 0; i < rows.size(); ++i)
       must_agree(rows[i], rows[(i * 5 + 3) % rows.size()], {5, 7}, float32, channel++ % 3, i % 2, from, to_kind);
-  // Two-byte floats are summed in float32, in the givers' order.
+  // Two-byte floats are summed in float32, in the senders' order.
   for (auto [dtype, first] : {std::pair{bfloat16, 256.}, {float16, 2048.}}) {
-    auto h = HandOver::prepare(on("cuda", {0, 1, 2}, P), on("cuda", {3}, B), {4}, dtype, 77);
+    auto h = PointToPoint::prepare(on("cuda", {0, 1, 2}, P), on("cuda", {3}, B), {4}, dtype, 77);
     Array part = Array::empty({4}, dtype, cuda()), whole = Array::empty({4}, float32, cuda());
     kernels::fill(part, Scalar(my_rank() == 0 ? first : 1.));
-    h.post(part, {});
-    Array taken = Array::empty({4}, dtype, cuda());
-    h.take(taken, {});
+    h.send(part, {});
+    Array received = Array::empty({4}, dtype, cuda());
+    h.receive(received, {});
     h.release();
-    kernels::copy(taken, whole);
+    kernels::copy(received, whole);
     if (my_rank() == 3) expect(whole, static_cast<float>(first) + 2, "a sum of two-byte floats");
   }
 }
@@ -160,11 +160,11 @@ void check_device_pairs() {
 void check_device_orders() {
   const int n = 5;
   if (my_rank() > 1) return;
-  std::vector<HandOver> objects;
+  std::vector<PointToPoint> objects;
   std::vector<Dims> shapes;
   for (int i = 0; i < n; ++i) {
     shapes.push_back({i % 2 ? 70 : 3, 20 + i});
-    objects.push_back(HandOver::prepare(on("cuda", {0}, B), on("cuda", {1}, B), shapes.back(), float32, i));
+    objects.push_back(PointToPoint::prepare(on("cuda", {0}, B), on("cuda", {1}, B), shapes.back(), float32, i));
   }
   std::vector<Array> arrays;
   for (auto& s : shapes) arrays.push_back(filled(s, -1, cuda()));
@@ -173,13 +173,13 @@ void check_device_orders() {
   auto once = [&] {
     for (size_t i = 0; my_rank() == 0 && i < objects.size(); ++i) {
       kernels::fill(arrays[i], Scalar(static_cast<double>(100 * round + static_cast<int>(i))));
-      objects[i].post(arrays[i], {});
+      objects[i].send(arrays[i], {});
     }
     for (int i : order)
       if (my_rank() == 1) {
         const auto k = static_cast<size_t>(i);
-        objects[k].take(arrays[k], {});
-        expect(arrays[k], static_cast<float>(100 * round + i), "what is taken in another order");
+        objects[k].receive(arrays[k], {});
+        expect(arrays[k], static_cast<float>(100 * round + i), "what is received in another order");
       }
     for (auto& h : objects) h.release();
     ++round;
@@ -190,16 +190,16 @@ void check_device_orders() {
   order = {4, 3, 2, 1, 0};
   do once();
   while (std::prev_permutation(order.begin(), order.end()));
-  // Posts of an object before and after others', two of which are never under way at once.
+  // Sends of an object before and after others', two of which are never under way at once.
   for (int i = 0; i < 30; ++i) {
     const auto k = static_cast<size_t>(i * i % n);
     if (my_rank() == 0) {
       objects[k].release();
       kernels::fill(arrays[k], Scalar(static_cast<double>(i)));
-      objects[k].post(arrays[k], {});
+      objects[k].send(arrays[k], {});
     } else {
-      objects[k].take(arrays[k], {});
-      expect(arrays[k], static_cast<float>(i), "the next post");
+      objects[k].receive(arrays[k], {});
+      expect(arrays[k], static_cast<float>(i), "the next send");
     }
   }
 }
@@ -207,7 +207,7 @@ void check_device_orders() {
 void check_device_circles() {
   const int n = world_size(), me = my_rank(), next = (me + 1) % n, before = (me + n - 1) % n;
   auto link = [](int a, int b, int channel) {
-    return HandOver::prepare(on("cuda", {a}), on("cuda", {b}), {40, 50}, float32, channel);
+    return PointToPoint::prepare(on("cuda", {a}), on("cuda", {b}), {40, 50}, float32, channel);
   };
   auto forth = link(me, next, 1), from_before = link(before, me, 1);
   auto back = link(me, before, 2), from_next = link(next, me, 2);
@@ -223,10 +223,10 @@ void check_device_circles() {
   int64_t more = 1;
   for (int round = 0; more; ++round) {
     kernels::fill(out, Scalar(static_cast<double>(10 * round + me)));
-    for (auto* h : {&forth, &back}) h->post(out, {});
-    from_next.take(in, {});
+    for (auto* h : {&forth, &back}) h->send(out, {});
+    from_next.receive(in, {});
     expect(in, static_cast<float>(10 * round + next), "what comes back");
-    from_before.take(in, {});
+    from_before.receive(in, {});
     expect(in, static_cast<float>(10 * round + before), "what comes forth");
     for (auto* h : {&forth, &back}) h->release();
     const int64_t mine = round < 30 || (elapsed() < 20 && comm::stats().device_messages < 40);
@@ -239,10 +239,10 @@ void check_device_pipeline() {
   const int stages = world_size(), stage = my_rank(), micro_batches = 6;
   const Dims shape = {40, 50};
   auto link = [&](int a, int b, int kind) {
-    std::vector<HandOver> list;
+    std::vector<PointToPoint> list;
     if (std::min(a, b) < 0 || std::max(a, b) >= stages) return list;
     for (int i = 0; i < stages; ++i)
-      list.push_back(HandOver::prepare(on("cuda", {a}), on("cuda", {b}), shape, float32, 2 * i + kind));
+      list.push_back(PointToPoint::prepare(on("cuda", {a}), on("cuda", {b}), shape, float32, 2 * i + kind));
     return list;
   };
   auto forth_in = link(stage - 1, stage, 0), forth_out = link(stage, stage + 1, 0);
@@ -265,21 +265,21 @@ void check_device_pipeline() {
   auto forward = [&](int micro) {
     Buffers& b = buffers[at(micro)];
     if (!forth_in.empty())
-      forth_in[at(micro)].take(b.in, {});
+      forth_in[at(micro)].receive(b.in, {});
     else
       kernels::fill(b.in, Scalar(100. * micro));
     if (!forth_out.empty()) forth_out[at(micro)].release();  // b.out is about to be written
     plus_one(b.in, b.out);
-    if (!forth_out.empty()) forth_out[at(micro)].post(b.out, {});
+    if (!forth_out.empty()) forth_out[at(micro)].send(b.out, {});
   };
   auto backward = [&](int micro) {
     Buffers& b = buffers[at(micro)];
-    if (!back_in.empty()) back_in[at(micro)].take(b.grad_in, {});
+    if (!back_in.empty()) back_in[at(micro)].receive(b.grad_in, {});
     if (!back_out.empty()) back_out[at(micro)].release();
     plus_one(back_in.empty() ? b.out : b.grad_in, b.grad_out);
     results.push_back(filled(shape, 0, cuda()));
     kernels::copy(b.grad_out, results.back());
-    if (!back_out.empty()) back_out[at(micro)].post(b.grad_out, {});
+    if (!back_out.empty()) back_out[at(micro)].send(b.grad_out, {});
   };
   for (int step = 0; step < 20; ++step) {
     const int warm_up = std::min(stages - stage - 1, micro_batches);
@@ -306,32 +306,32 @@ void check_device_links() {
   if (my_rank() > 1) return;
   await_link(0, 1);
   const Dims shape = {300, 40};
-  std::vector<HandOver> objects;
+  std::vector<PointToPoint> objects;
   for (int i = 0; i < 4; ++i)
     objects.push_back(
-        HandOver::prepare(on("cuda", {0}, i % 2 ? B : S0), on("cuda", {1}, i % 2 ? B : S1), shape, float32, i));
+        PointToPoint::prepare(on("cuda", {0}, i % 2 ? B : S0), on("cuda", {1}, i % 2 ? B : S1), shape, float32, i));
   std::vector<Array> arrays;
   for (int i = 0; i < 4; ++i) arrays.push_back(filled(shape, static_cast<float>(i), cuda()));
   auto& both = comm::communicator(std::array{0, 1});
   for (auto& h : objects) h.bind();
   device_runtime(cuda())->synchronize(cuda().index);
-  const auto meetings = device_runtime(cuda())->host_meetings();
+  const auto waits = device_runtime(cuda())->host_waits();
   const auto messages = comm::stats().device_messages;
   if (my_rank() == 0)
     for (size_t i = 0; i < objects.size(); ++i) {
-      objects[i].post(arrays[i], {});
-      objects[i].release();  // returns though nobody takes yet
+      objects[i].send(arrays[i], {});
+      objects[i].release();  // returns though nobody receives yet
       kernels::fill(arrays[i], Scalar(-5.));
     }
   both.barrier();
   if (my_rank() == 1)
-    for (size_t i = objects.size(); i-- > 0;) objects[i].take(arrays[i], {});
-  if (const auto met = device_runtime(cuda())->host_meetings() - meetings; met != 0)
-    fail_runtime("rank {} has met the host {} times", my_rank(), met);
+    for (size_t i = objects.size(); i-- > 0;) objects[i].receive(arrays[i], {});
+  if (const auto more = device_runtime(cuda())->host_waits() - waits; more != 0)
+    fail_runtime("rank {} has waited for the host {} times", my_rank(), more);
   if (const auto sent = comm::stats().device_messages - messages; sent != (my_rank() == 0 ? objects.size() : 0))
     fail_runtime("rank {} has sent {} messages", my_rank(), sent);
   for (size_t i = 0; my_rank() == 1 && i < objects.size(); ++i)
-    expect(arrays[i], static_cast<float>(i), "what was posted");
+    expect(arrays[i], static_cast<float>(i), "what was sent");
   if (my_rank() == 0) {
     device_runtime(cuda())->synchronize(cuda().index);
     for (auto& h : objects)
@@ -362,54 +362,54 @@ void rank_0_hears(Call call) {
 }
 
 struct Two {
-  explicit Two(int from) : h(HandOver::prepare(on("cuda", {from}), on("cuda", {1 - from}), {64, 64}, float32, 7)) {
+  explicit Two(int from) : h(PointToPoint::prepare(on("cuda", {from}), on("cuda", {1 - from}), {64, 64}, float32, 7)) {
     await_link(from, 1 - from);
     h.bind();
     comm::communicator(std::array{0, 1}).barrier();
   }
-  HandOver h;
+  PointToPoint h;
   Array a = filled({64, 64}, 1, cuda());
 };
 
 }  // namespace
 
-void giver_dies() {
+void sender_dies() {
   Two two(1);
   if (my_rank() == 1) raise(SIGKILL);
-  rank_0_hears([&] { two.h.take(two.a, {}); });
+  rank_0_hears([&] { two.h.receive(two.a, {}); });
 }
 
-void giver_dies_after_posting() {
+void sender_dies_after_sending() {
   Two two(1);
   // What it has told of never comes: on the emulator nothing is sent before the device has come there.
   if (my_rank() == 1) {
-    two.h.post(two.a, {});
+    two.h.send(two.a, {});
     raise(SIGKILL);
   }
   rank_0_hears([&] {
-    two.h.take(two.a, {});
+    two.h.receive(two.a, {});
     device_runtime(cuda())->synchronize(cuda().index);
-    two.h.take(two.a, {});  // it may have come: then the next one does not
+    two.h.receive(two.a, {});  // it may have come: then the next one does not
   });
 }
 
-void taker_does_not_come() {
+void receiver_does_not_come() {
   Two two(0);
   if (my_rank() == 1) {
     std::this_thread::sleep_for(std::chrono::seconds(12));
     return;
   }
   rank_0_hears([&] {
-    two.h.post(two.a, {});
+    two.h.send(two.a, {});
     two.h.release();
   });
 }
 
-void taker_dies() {
+void receiver_dies() {
   Two two(0);
   if (my_rank() == 1) raise(SIGKILL);
   rank_0_hears([&] {
-    two.h.post(two.a, {});
+    two.h.send(two.a, {});
     two.h.release();
   });
 }
