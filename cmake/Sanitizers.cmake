@@ -12,4 +12,5 @@ endif()
 if(HOLON_SANITIZE)
   add_compile_options(-fsanitize=${HOLON_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=undefined)
   add_link_options(-fsanitize=${HOLON_SANITIZE})
+  add_compile_definitions(HOLON_CHECK_INDICES)  # base/index.h
 endif()

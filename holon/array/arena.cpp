@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon {
 
@@ -52,10 +53,10 @@ std::vector<std::pair<size_t, size_t>> parts_to_copy(int fd, size_t end,
   for (size_t at = 0; at < end;) {
     off_t data = lseek(fd, static_cast<off_t>(at), SEEK_DATA);
     if (data < 0 && errno != ENXIO) data = static_cast<off_t>(at);  // a system that does not tell holes
-    if (data < 0 || static_cast<size_t>(data) >= end) break;
+    if (data < 0 || to_size(data) >= end) break;
     const off_t hole = lseek(fd, data, SEEK_HOLE);
-    const size_t stop = hole < 0 ? end : std::min(end, static_cast<size_t>(hole));
-    for (at = static_cast<size_t>(data); at < stop;) {
+    const size_t stop = hole < 0 ? end : std::min(end, to_size(hole));
+    for (at = to_size(data); at < stop;) {
       while (left_out != without.end() && left_out->first + left_out->second <= at) ++left_out;
       const size_t until = left_out == without.end() ? stop : std::min(stop, std::max(at, left_out->first));
       if (until > at) parts.emplace_back(at, until - at);
@@ -97,7 +98,7 @@ void ArenaCopy::make(const Arena& arena, size_t end, std::vector<std::pair<size_
         why_not_ = fmt::format("cannot copy its {} MiB of tensors: {}", bytes >> 20, error);
         return;
       }
-      at += static_cast<size_t>(n), left -= static_cast<size_t>(n);
+      at += to_size(n), left -= to_size(n);
     }
 }
 

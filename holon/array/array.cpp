@@ -5,6 +5,7 @@
 #include "holon/array/device_backend.h"
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon {
 
@@ -14,7 +15,7 @@ size_t checked_bytes(const Dims& shape, DType dtype) {
   size_t n = size_bytes(dtype);
   for (int64_t x : shape) {
     if (x < 0) fail_value("shape {} has a negative size.", shape);
-    if (__builtin_mul_overflow(n, static_cast<size_t>(x), &n) || n > (size_t{1} << 62))
+    if (__builtin_mul_overflow(n, to_size(x), &n) || n > (size_t{1} << 62))
       fail_value("shape {} of {} has more bytes than the address space.", shape, name(dtype));
   }
   return n;

@@ -5,6 +5,7 @@
 #include "holon/array/dims.h"
 #include "holon/array/dtype.h"
 #include "holon/array/storage.h"
+#include "holon/base/index.h"
 
 namespace holon {
 
@@ -33,7 +34,7 @@ struct Array {
   bool is_placeholder() const { return storage && !storage->data(); }
   int ndim() const { return shape.size(); }
   int64_t numel() const { return shape.numel(); }
-  size_t nbytes() const { return static_cast<size_t>(numel()) * size_bytes(dtype); }
+  size_t nbytes() const { return to_size(numel()) * size_bytes(dtype); }
   bool is_contiguous() const;
   // Some order of the axes makes it contiguous: every element in one block, none twice.
   bool is_dense() const;

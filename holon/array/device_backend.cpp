@@ -17,6 +17,7 @@
 #include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 
 namespace holon {
@@ -70,8 +71,8 @@ struct Types {
     of[0].loaded = true;
     int n = 1;
     for (const KnownBackend& known : kKnownBackends) {
-      of[static_cast<size_t>(n)].names = words(known.names);
-      of[static_cast<size_t>(n++)].known = &known;
+      at_index(of, n).names = words(known.names);
+      at_index(of, n++).known = &known;
     }
     count = n;
   }
@@ -83,12 +84,12 @@ Types& types() {
   return *t;
 }
 
-Type& type_of(DeviceType type) { return types().of[static_cast<size_t>(type)]; }
+Type& type_of(DeviceType type) { return at_index(types().of, type); }
 
 std::optional<DeviceType> find(std::string_view text) {
   const int count = types().count.load(std::memory_order_acquire);
   for (int i = 0; i < count; ++i)
-    for (const std::string& name : types().of[static_cast<size_t>(i)].names)
+    for (const std::string& name : at_index(types().of, i).names)
       if (name == text) return static_cast<DeviceType>(i);
   return std::nullopt;
 }
@@ -237,7 +238,7 @@ std::string load_device_library(const std::string& path) {
   if (!library.module) fail_runtime("load_device_library: {}.", why);
   const int count = all.count.load(std::memory_order_relaxed);
   for (int i = 0; i < count; ++i)
-    if (Type& t = all.of[static_cast<size_t>(i)]; t.module == library.module) return t.names[0];
+    if (Type& t = at_index(all.of, i); t.module == library.module) return t.names[0];
   for (const std::string& name : library.names)
     if (const auto taken = find(name))
       fail_runtime("load_device_library: {}: the name {} is that of another type of devices{}.", path, name,
@@ -245,7 +246,7 @@ std::string load_device_library(const std::string& path) {
                                          : std::string());
   if (count == kMaxDeviceTypes)
     fail_runtime("load_device_library: {}: there are {} types of devices already, and no more can be.", path, count);
-  Type& t = all.of[static_cast<size_t>(count)];
+  Type& t = at_index(all.of, count);
   t.names = library.names;
   start(static_cast<DeviceType>(count), library, t);
   t.loaded.store(true, std::memory_order_release);
@@ -258,7 +259,7 @@ std::vector<std::string> device_types() {
   load_listed();
   std::vector<std::string> list;
   for (int i = 0; i < types().count.load(std::memory_order_acquire); ++i)
-    list.push_back(types().of[static_cast<size_t>(i)].names[0]);
+    list.push_back(at_index(types().of, i).names[0]);
   return list;
 }
 

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "holon/base/index.h"
+
 namespace holon {
 
 inline constexpr int kMaxAxes = 8;
@@ -26,8 +28,8 @@ class Dims {
 
   int size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  int64_t operator[](int i) const { return v_[i]; }
-  int64_t& operator[](int i) { return v_[i]; }
+  int64_t operator[](int i) const { return v_[checked(i)]; }
+  int64_t& operator[](int i) { return v_[checked(i)]; }
   int64_t back() const { return v_[size_ - 1]; }
   int64_t& back() { return v_[size_ - 1]; }
   const int64_t* begin() const { return v_; }
@@ -73,6 +75,12 @@ class Dims {
   std::string str() const;  // "[4, 5]"
 
  private:
+  int checked(int i) const {
+#ifdef HOLON_CHECK_INDICES
+    detail::check_index(i, static_cast<size_t>(size_));
+#endif
+    return i;
+  }
   int64_t numel_beyond() const;
   void assign(const int64_t* p, size_t n) {
     if (n > kMaxAxes) too_many(static_cast<int>(n));

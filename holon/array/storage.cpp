@@ -20,6 +20,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 
 namespace holon {
@@ -45,7 +46,7 @@ Arena make_arena() {
   Arena arena;
   if (Context::of_process().world_size() == 1) return arena;
   double gib = settings::number("HOLON_ARENA_GB");
-  size_t memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  size_t memory = to_size(sysconf(_SC_PHYS_PAGES)) * to_size(sysconf(_SC_PAGESIZE));
   arena.size = gib > 0 ? static_cast<size_t>(gib * (1ull << 30)) : 4 * memory;
   arena.size = (arena.size + (1ull << 30)) & ~((1ull << 30) - 1);
   arena.fd = memfd_create("holon-arena", MFD_CLOEXEC);
@@ -204,7 +205,7 @@ class Allocator {
     size_t rounded = (size_t{1} << log) + ((c - 9) % 4 + 1) * quarter;
     return (rounded + kPage - 1) / kPage * kPage;
   }
-  size_t offset(const void* p) const { return static_cast<size_t>(static_cast<const std::byte*>(p) - arena_.base); }
+  size_t offset(const void* p) const { return to_size(static_cast<const std::byte*>(p) - arena_.base); }
 
   void* take_rounded(size_t c, size_t rounded, size_t asked) {
     auto& list = free_[c];

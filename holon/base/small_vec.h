@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "holon/base/index.h"
+
 namespace holon {
 
 template <class T, size_t N>
@@ -42,8 +44,8 @@ class SmallVec {
   bool empty() const { return size_ == 0; }
   T* data() { return data_; }
   const T* data() const { return data_; }
-  T& operator[](size_t i) { return data_[i]; }
-  const T& operator[](size_t i) const { return data_[i]; }
+  T& operator[](size_t i) { return data_[checked(i)]; }
+  const T& operator[](size_t i) const { return data_[checked(i)]; }
   T& back() { return data_[size_ - 1]; }
   T* begin() { return data_; }
   T* end() { return data_ + size_; }
@@ -69,6 +71,12 @@ class SmallVec {
   }
 
  private:
+  size_t checked(size_t i) const {
+#ifdef HOLON_CHECK_INDICES
+    detail::check_index(i, size_);
+#endif
+    return i;
+  }
   T* inline_data() { return reinterpret_cast<T*>(inline_); }
   void append(const T* from, size_t n) {
     reserve(size_ + n);

@@ -20,6 +20,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 #include "holon/base/trace_parts.h"
 
 namespace holon::tracing {
@@ -87,7 +88,7 @@ bool write_all(File& f, const std::string& text) {
       give_up(f, f.part, fmt::format("{} after {} events", strerror(errno), f.written));
       return false;
     }
-    if (n > 0) at += static_cast<size_t>(n);
+    if (n > 0) at += to_size(n);
   }
   return true;
 }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/trace.h"
 
 namespace holon::tracing {
@@ -66,7 +67,7 @@ bool read_part(const fs::path& path, Part* part) {
   const auto end = static_cast<std::streamoff>(kPartEnd.size()) + 1;
   if (size > end) {
     file.seekg(size - end - 1);
-    std::string last(static_cast<size_t>(end) + 1, 0);
+    std::string last(to_size(end) + 1, 0);
     file.read(last.data(), static_cast<std::streamsize>(last.size()));
     part->ended = last == "\n" + std::string(kPartEnd) + "\n";
   }

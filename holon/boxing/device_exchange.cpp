@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/regions.h"
 
@@ -29,7 +30,7 @@ Array window(const Array& whole, const Dims& shape, const Dims& strides, int64_t
 DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vector<PlacedPull>(int)>& pulls_of,
                                StepKind kind) {
   const std::vector<PlacedPull> mine = pulls_of(me);
-  const auto all = static_cast<size_t>(members);
+  const auto all = to_size(members);
   // Every member finds the same: they pull alike.
   if (kind == StepKind::kAllReduce && mine.size() == 1 && mine[0].pull.owners.size() == all) {
     way_ = Way::kAllReduce;
@@ -41,10 +42,10 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
     bool even = true;
     for (const PlacedPull& p : mine) {
       even &= p.pull.owners.size() == 1 && p.pull.shape == mine[0].pull.shape && p.pull.src_start == 0 &&
-          is_row_major(p.pull.shape, p.pull.src_strides) && !seen[static_cast<size_t>(p.pull.owners[0])];
+          is_row_major(p.pull.shape, p.pull.src_strides) && !at_index(seen, p.pull.owners[0]);
       if (!even) break;
-      seen[static_cast<size_t>(p.pull.owners[0])] = true;
-      places[static_cast<size_t>(p.pull.owners[0])] = {p.pull.dst_start, p.dst_strides, p.pull.shape, 0};
+      at_index(seen, p.pull.owners[0]) = true;
+      at_index(places, p.pull.owners[0]) = {p.pull.dst_start, p.dst_strides, p.pull.shape, 0};
     }
     if (even) {
       way_ = Way::kAllGather;
@@ -94,12 +95,12 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
   std::vector<int> regions(all, 0);
   for (const PlacedPull& p : mine)
     for (int owner : p.pull.owners) {
-      counts[static_cast<size_t>(owner)] += p.pull.shape.numel();
-      ++regions[static_cast<size_t>(owner)];
-      only[static_cast<size_t>(owner)] = p.pull.owners.size() == 1 ? &p : nullptr;
+      at_index(counts, owner) += p.pull.shape.numel();
+      ++at_index(regions, owner);
+      at_index(only, owner) = p.pull.owners.size() == 1 ? &p : nullptr;
     }
   for (int m = 0; m < members; ++m) {
-    const auto k = static_cast<size_t>(m);
+    const auto k = to_size(m);
     if (m == me || counts[k] == 0) continue;
     const bool direct = regions[k] == 1 && only[k] && is_row_major(only[k]->pull.shape, only[k]->dst_strides);
     receives_.push_back({m, receive_elements_, counts[k], direct, direct ? only[k]->pull.dst_start : 0});
@@ -110,7 +111,7 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
     Taken t{p.pull.src_strides, p.pull.dst_start, p.dst_strides, p.pull.shape, {}};
     if (t.shape.numel() == 0) continue;
     for (int owner : p.pull.owners) {
-      const auto k = static_cast<size_t>(owner);
+      const auto k = to_size(owner);
       if (owner == me) {
         t.addends.push_back({true, p.pull.src_start});
         continue;
@@ -228,7 +229,7 @@ std::shared_ptr<const DeviceExchange> exchange_of(const Plan& plan, size_t numbe
     found = std::make_shared<DeviceExchange>(
         static_cast<int>(transfer.members.size()), transfer.me,
         [&](int member) {
-          const Transfer& t = plan.transfer(number, transfer.members[static_cast<size_t>(member)]);
+          const Transfer& t = plan.transfer(number, at_index(transfer.members, member));
           std::vector<PlacedPull> pulls;
           if (t.whole_own) return pulls;  // a window: both sides are devices here
           for (const comm::Pull& p : t.pulls) pulls.push_back({p, contiguous_strides(t.shape)});

@@ -2,6 +2,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/live_log.h"
 #include "holon/boxing/rank_step.h"
@@ -16,7 +17,7 @@ void describe(tracing::Span& span, const Step& step, int rank) {
   const int index = step.to->placement.index_of(rank);
   span.arg("from", step.from->str());
   span.arg("to", step.to->str());
-  span.arg("bytes", step.communicates() && index >= 0 ? step.read_bytes[static_cast<size_t>(index)] : int64_t{0});
+  span.arg("bytes", step.communicates() && index >= 0 ? at_index(step.read_bytes, index) : int64_t{0});
   span.arg("predicted_us", step.predicted_s * 1e6);
 }
 

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::boxing {
 
@@ -60,7 +61,7 @@ std::string Plan::str() const {
   if (steps().empty()) return text + "nothing to do";
   text += fmt::format("{} {}, at most {} bytes per rank, {}", steps().size(), steps().size() == 1 ? "step" : "steps",
                       max_read_bytes(), time_text(predicted_s()));
-  const size_t ranks = static_cast<size_t>(from()->placement.size() + to()->placement.size());
+  const size_t ranks = to_size(from()->placement.size() + to()->placement.size());
   const bool linked = ranks <= kLinked;
   for (size_t i = 0; i < steps().size(); ++i) {
     auto& s = steps()[i];

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/boxing/regions.h"
 
 namespace holon::boxing {
@@ -34,7 +35,7 @@ std::vector<Piece> pieces_of(const GlobalSpec& from, unsigned fixed, const Dims&
       else if (from.nd_sbp[a].is_broadcast())
         copy.push_back(at[a]);
     }
-    ++held[place][copy][hosts.host(from.placement.ranks()[static_cast<size_t>(i)])];
+    ++held[place][copy][hosts.host(at_index(from.placement.ranks(), i))];
     index.emplace(place, i);
   }
   std::vector<Piece> pieces;
@@ -67,7 +68,7 @@ HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsign
       if (is_fixed(fixed, a)) key.push_back(at[a]);
     Group& g = groups[key];
     g.elements = slice_of(shape, to.placement, to.nd_sbp, i).shape.numel();
-    g.host_of.push_back(hosts.host(from.placement.ranks()[static_cast<size_t>(i)]));
+    g.host_of.push_back(hosts.host(at_index(from.placement.ranks(), i)));
   }
   HostLoad load;
   std::map<int, int64_t> in, summed;
@@ -78,7 +79,7 @@ HostLoad load_of_two_phases(const GlobalSpec& from, const GlobalSpec& to, unsign
     std::map<int, Share> shares;
     const auto n = static_cast<int64_t>(g.host_of.size());
     for (int64_t m = 0; m < n; ++m) {
-      Share& s = shares[g.host_of[static_cast<size_t>(m)]];
+      Share& s = shares[at_index(g.host_of, m)];
       ++s.members;
       s.pieces += balanced_split(g.elements, n, m).size;
     }
@@ -107,7 +108,7 @@ HostLoad load_of_first_host(const GlobalSpec& from, const GlobalSpec& to, unsign
   auto parts_of = [&](const GlobalSpec& s) {
     std::map<std::vector<int64_t>, Part> parts;
     for (int i = 0; i < s.placement.size(); ++i) {
-      if (hosts.host(s.placement.ranks()[static_cast<size_t>(i)]) != host) continue;
+      if (hosts.host(at_index(s.placement.ranks(), i)) != host) continue;
       Dims at = s.placement.coordinate(i);
       std::vector<int64_t> place, apart;
       for (int a = 0; a < at.size(); ++a) {
@@ -136,7 +137,7 @@ HostLoad load_of_first_host(const GlobalSpec& from, const GlobalSpec& to, unsign
     // Of copies, those that the host has itself, if it has any.
     Dims copy = Dims::filled(h.size(), 0);
     for (int i = 0; i < from.placement.size(); ++i)
-      if (hosts.host(from.placement.ranks()[static_cast<size_t>(i)]) == host) {
+      if (hosts.host(at_index(from.placement.ranks(), i)) == host) {
         copy = from.placement.coordinate(i);
         break;
       }
@@ -164,7 +165,7 @@ HostLoad load_of_first_host(const GlobalSpec& from, const GlobalSpec& to, unsign
           elements += region.shape.numel();
       if (elements == 0) continue;
       std::map<int, int64_t> senders;
-      for (int64_t step : line) ++senders[hosts.host(from.placement.ranks()[static_cast<size_t>(i + step)])];
+      for (int64_t step : line) ++senders[hosts.host(at_index(from.placement.ranks(), i + step))];
       for (auto [sender, n] : senders) {
         if (sender == host) continue;
         load.in_elements += elements;
@@ -188,7 +189,7 @@ HostLoad host_load(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed,
     std::vector<int64_t> place;
     for (int a = 0; a < at.size(); ++a)
       if (!to.nd_sbp[a].is_broadcast() || is_fixed(fixed, a)) place.push_back(at[a]);
-    wanted[hosts.host(to.placement.ranks()[static_cast<size_t>(i)])].emplace(place, i);
+    wanted[hosts.host(at_index(to.placement.ranks(), i))].emplace(place, i);
   }
   if (static_cast<int64_t>(from.placement.size()) * to.placement.size() > 1 << 18 && wanted.size() > 3) {
     std::map<int, std::map<std::vector<int64_t>, int>> some;

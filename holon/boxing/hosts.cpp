@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 
 namespace holon::boxing {
 
@@ -30,7 +31,7 @@ comm::MemberPulls pulls_of(const Plan& plan, size_t step, int rank, Phase phase)
     if (phase == Phase::kSum && p == place)
       all.pulls.push_back({owners, piece.begin, {1}, piece.begin, {piece.size}});
     else if (phase == Phase::kShare && p != place)
-      all.pulls.push_back({{owners[static_cast<size_t>(p)]}, piece.begin, {1}, piece.begin, {piece.size}});
+      all.pulls.push_back({{at_index(owners, p)}, piece.begin, {1}, piece.begin, {piece.size}});
   }
   return all;
 }
@@ -48,8 +49,7 @@ std::shared_ptr<const comm::HostSchedule> schedule_of(const Plan& plan, size_t s
   auto& found = known[plan.steps()[step].fingerprint * 4 + static_cast<uint64_t>(phase)];
   if (!found)
     found = std::make_shared<comm::HostSchedule>(comm::make_schedule(
-        group.host_of(), t.me,
-        [&](int member) { return pulls_of(plan, step, t.members[static_cast<size_t>(member)], phase); },
+        group.host_of(), t.me, [&](int member) { return pulls_of(plan, step, at_index(t.members, member), phase); },
         static_cast<int64_t>(size_bytes(plan.dtype()))));
   return found;
 }
@@ -66,7 +66,7 @@ void run_across_hosts(const Plan& plan, size_t number, const Transfer& t, comm::
     group.pull(info, *sched(Phase::kWhole), in, in_bytes, out, strides);
     return;
   }
-  const size_t out_bytes = static_cast<size_t>(t.shape.numel()) * size_bytes(plan.dtype());
+  const size_t out_bytes = to_size(t.shape.numel()) * size_bytes(plan.dtype());
   group.pull(info, *sched(Phase::kSum), in, in_bytes, out, strides);
   group.pull(info, *sched(Phase::kShare), out, out_bytes, out, strides);
   --comm::stats().calls;

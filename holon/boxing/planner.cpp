@@ -10,6 +10,7 @@
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/boxing/search.h"
 
 namespace holon::boxing {
@@ -54,14 +55,14 @@ int64_t Plan::read_bytes(int rank) const {
   int64_t bytes = 0;
   for (auto& step : data_->steps) {
     int index = step.to->placement.index_of(rank);
-    if (index >= 0) bytes += step.read_bytes[static_cast<size_t>(index)];
+    if (index >= 0) bytes += at_index(step.read_bytes, index);
   }
   return bytes;
 }
 
 const Transfer& Plan::transfer(size_t step, int rank) const {
   auto& ranks = data_->ranks;
-  auto at = static_cast<size_t>(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  auto at = to_size(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
   auto& slot = data_->transfers[step * ranks.size() + at];
   const Transfer* known = slot.load(std::memory_order_acquire);
   if (known) return *known;
@@ -84,7 +85,7 @@ std::vector<Link> Plan::links(size_t number) const {
   for (int rank : step.to->placement.ranks()) {
     if (!step.communicates()) break;
     const Transfer& t = transfer(number, rank);
-    auto member = [&](int owner) { return t.members[static_cast<size_t>(owner)]; };
+    auto member = [&](int owner) { return at_index(t.members, owner); };
     if (!step.two_phase) {
       for (auto& pull : t.pulls)
         for (int owner : pull.owners) add(member(owner), rank, pull.shape.numel());
@@ -95,7 +96,7 @@ std::vector<Link> Plan::links(size_t number) const {
     const auto parts = static_cast<int64_t>(owners.size());
     const int64_t n = t.shape.numel(), place = std::find(owners.begin(), owners.end(), t.me) - owners.begin();
     for (int64_t p = 0; p < parts; ++p) {
-      int from = member(owners[static_cast<size_t>(p)]);
+      int from = member(at_index(owners, p));
       add(from, rank, balanced_split(n, parts, place).size);
       add(from, rank, balanced_split(n, parts, p).size);
       if (auto it = found.find({from, rank}); it != found.end()) it->second.messages = 2;

@@ -4,6 +4,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/live_log.h"
 #include "holon/boxing/point_to_point_device.h"
@@ -21,7 +22,7 @@ size_t crossing_of(const Plan& plan) {
   auto& steps = plan.steps();
   auto it =
       std::find_if(steps.begin(), steps.end(), [](const Step& s) { return s.from->placement != s.to->placement; });
-  return static_cast<size_t>(it - steps.begin());
+  return to_size(it - steps.begin());
 }
 
 std::vector<int> sorted_ranks(const GlobalSpec& s) {
@@ -51,7 +52,7 @@ struct PointToPoint::Data {
     read_bytes = before.read_bytes() + after.read_bytes();
     // What is shown is in the first array, where it is not the input itself.
     if (before.has_in() && (first > 0 || (crosses && input == Input::kAnyStrides)))
-      send_scratch.push_back(static_cast<size_t>(before.out_shape().numel()) * item);
+      send_scratch.push_back(to_size(before.out_shape().numel()) * item);
     if (first > 0) add(send_scratch, before.scratch_bytes());
     if (!crosses) {
       add(receive_scratch, after.scratch_bytes());
@@ -60,10 +61,10 @@ struct PointToPoint::Data {
     const Step& step = plan.steps()[crossing];
     const int index = step.to->placement.index_of(rank);
     if (index < 0) return;
-    crossing_bytes = step.read_bytes[static_cast<size_t>(index)];
+    crossing_bytes = at_index(step.read_bytes, index);
     read_bytes += crossing_bytes;
     crossed = after.in_shape();
-    crossed_bytes = static_cast<size_t>(crossed.numel()) * item;
+    crossed_bytes = to_size(crossed.numel()) * item;
     // What has been pulled is in the first array, where more is to be done with it.
     if (crossing + 1 == steps) return;
     receive_scratch.push_back(crossed_bytes);
@@ -88,11 +89,11 @@ struct PointToPoint::Data {
     const Step& step = plan.steps()[crossing];
     const std::vector<int> senders = sorted_ranks(*step.from), receivers = sorted_ranks(*step.to);
     auto pulls_of = [&](int receiver) {
-      const Transfer& t = plan.transfer(crossing, receivers[static_cast<size_t>(receiver)]);
+      const Transfer& t = plan.transfer(crossing, at_index(receivers, receiver));
       comm::MemberPulls pulls{t.pulls, contiguous_strides(t.shape)};
       for (auto& pull : pulls.pulls)
         for (int& owner : pull.owners) {
-          const int owner_rank = t.members[static_cast<size_t>(owner)];
+          const int owner_rank = at_index(t.members, owner);
           owner = static_cast<int>(std::lower_bound(senders.begin(), senders.end(), owner_rank) - senders.begin());
         }
       return pulls;
@@ -130,7 +131,7 @@ struct PointToPoint::Data {
     const Step& step = plan.steps()[crossing];
     tracing::Span span("send", "boxing");
     if (span) span.arg("step", step.label);
-    const size_t bytes = static_cast<size_t>(before.out_shape().numel()) * size_bytes(plan.dtype());
+    const size_t bytes = to_size(before.out_shape().numel()) * size_bytes(plan.dtype());
     object->send(call_info(plan, step), shown, bytes);
   }
 

@@ -5,6 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/boxing/rank_step.h"
 #include "holon/kernels/copy.h"
 
@@ -19,7 +20,7 @@ std::vector<int> sorted_ranks(const GlobalSpec& s) {
 }
 
 size_t place_of(const std::vector<int>& sorted, int rank) {
-  return static_cast<size_t>(std::lower_bound(sorted.begin(), sorted.end(), rank) - sorted.begin());
+  return to_size(std::lower_bound(sorted.begin(), sorted.end(), rank) - sorted.begin());
 }
 
 bool is_stretch(const Dims& shape, const Dims& strides) {
@@ -42,7 +43,7 @@ std::vector<std::vector<Shown>> shown_by(const Plan& plan, size_t step, const st
     const Transfer& t = plan.transfer(step, receivers[k]);
     for (const comm::Pull& p : t.pulls)
       for (int owner : p.owners) {
-        const int rank = t.members[static_cast<size_t>(owner)];
+        const int rank = at_index(t.members, owner);
         if (rank == receivers[k] || p.shape.numel() == 0) continue;
         Shown& s = all[place_of(senders, rank)][k];
         s.stretch = ++s.regions == 1 && is_stretch(p.shape, p.src_strides);
@@ -92,7 +93,7 @@ void DeviceCrossing::make() {
     comm::MemberPulls pulls;
     int64_t end = 0;
     for (size_t g = 0; g < senders.size(); ++g) {
-      const Shown& s = shown[g][static_cast<size_t>(receiver)];
+      const Shown& s = at_index(shown[g], receiver);
       if (s.count == 0) continue;
       pulls.pulls.push_back({{static_cast<int>(g)}, s.at, {1}, end, {s.count}});
       end += s.count;
@@ -107,7 +108,7 @@ void DeviceCrossing::make() {
   exchange_ = std::make_unique<const DeviceExchange>(
       static_cast<int>(mine.members.size()), mine.me,
       [&](int member) {
-        const Transfer& t = plan_.transfer(step_, mine.members[static_cast<size_t>(member)]);
+        const Transfer& t = plan_.transfer(step_, at_index(mine.members, member));
         std::vector<PlacedPull> pulls;
         for (const comm::Pull& p : t.pulls) pulls.push_back({p, contiguous_strides(t.shape)});
         return pulls;
@@ -117,11 +118,11 @@ void DeviceCrossing::make() {
   senders_ = senders.size();
   const auto readers = object->readers();
   for (const DeviceExchange::Message& m : exchange_->sends()) {
-    const int peer = mine.members[static_cast<size_t>(m.peer)];
+    const int peer = at_index(mine.members, m.peer);
     const size_t receiver = place_of(receivers, peer);
     const Shown& s = shown[place_of(senders, rank_)][receiver];
     const auto reader =
-        static_cast<size_t>(std::find(readers.begin(), readers.end(), static_cast<int>(receiver)) - readers.begin());
+        to_size(std::find(readers.begin(), readers.end(), static_cast<int>(receiver)) - readers.begin());
     const bool told = linked && reader < comm::PointToPoint::kMostWays;
     outgoing_.push_back({m, reader, s.at, told ? comm::device_link(rank_, peer, from) : nullptr});
     shown_elements_ = std::max(shown_elements_, s.at + s.count);
@@ -129,11 +130,11 @@ void DeviceCrossing::make() {
   std::map<size_t, int64_t> staged_at;
   if (step.to->placement.index_of(rank_) >= 0)
     for (const comm::Pull& p : pulls_of(static_cast<int>(place_of(receivers, rank_))).pulls) {
-      staged_at[static_cast<size_t>(p.owners[0])] = p.dst_start;
+      at_index(staged_at, p.owners[0]) = p.dst_start;
       staged_elements_ += p.shape.numel();
     }
   for (const DeviceExchange::Message& m : exchange_->receives()) {
-    const int peer = mine.members[static_cast<size_t>(m.peer)];
+    const int peer = at_index(mine.members, m.peer);
     const size_t sender = place_of(senders, peer);
     incoming_.push_back({m, sender, staged_at.at(sender), linked ? comm::device_link(peer, rank_, to) : nullptr});
   }

@@ -3,6 +3,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/device_exchange.h"
 #include "holon/boxing/prepared.h"
@@ -34,7 +35,7 @@ std::vector<int> addend_ranks(const GlobalSpec& from, unsigned fixed, int rank) 
     const Dims there = from.placement.coordinate(i);
     bool takes_part = true;
     for (int a = 0; a < here.size(); ++a) takes_part &= !(fixed >> a & 1) || here[a] == there[a];
-    if (takes_part) ranks.push_back(from.placement.ranks()[static_cast<size_t>(i)]);
+    if (takes_part) ranks.push_back(at_index(from.placement.ranks(), i));
   }
   return ranks;
 }
@@ -105,7 +106,7 @@ struct PreparedBatch::Data {
       for (const comm::Pull& p : t.pulls) {
         all.push_back({p, contiguous_strides(t.shape)});
         comm::Pull& placed = all.back().pull;
-        placed.src_start += layouts[static_cast<size_t>(p.owners[0])].at[i];
+        placed.src_start += at_index(layouts, p.owners[0]).at[i];
         placed.dst_start += result.at[i];
       }
     }
@@ -136,7 +137,7 @@ struct PreparedBatch::Data {
           [&](int member) {
             std::vector<int> theirs;
             int place;
-            return pulls_of(members[static_cast<size_t>(member)], machine()->hosts, &theirs, &place);
+            return pulls_of(at_index(members, member), machine()->hosts, &theirs, &place);
           },
           StepKind::kExchange);
     }
@@ -169,7 +170,7 @@ struct PreparedBatch::Data {
         schedules.push_back(comm::make_schedule(
             across->host_of(), group->index(),
             [&](int member) {
-              const Transfer t = transfer_of(*from, *to, shape, members[static_cast<size_t>(member)], machine()->hosts);
+              const Transfer t = transfer_of(*from, *to, shape, at_index(members, member), machine()->hosts);
               return comm::MemberPulls{t.pulls, contiguous_strides(t.shape)};
             },
             static_cast<int64_t>(item())));
@@ -183,7 +184,7 @@ struct PreparedBatch::Data {
       comm::CallInfo call = info();
       call.fingerprint += i;
       const std::byte* part = src ? src + in.at[i] * static_cast<int64_t>(item()) : nullptr;
-      const size_t bytes = src ? static_cast<size_t>(in.shapes[i].numel()) * item() : 0;
+      const size_t bytes = src ? to_size(in.shapes[i].numel()) * item() : 0;
       std::byte* result = dst ? dst + out.at[i] * static_cast<int64_t>(item()) : nullptr;
       across.pull(call, schedules[i], part, bytes, result, has_out ? contiguous_strides(out.shapes[i]) : Dims{});
     }
@@ -198,13 +199,13 @@ struct PreparedBatch::Data {
   void run_on_host(const Array& from_array, const Array& to_array) {
     const std::byte* src = has_in ? memory_of(from_array) : nullptr;
     std::byte* dst = has_out ? memory_of(to_array) : nullptr;
-    const auto in_bytes = static_cast<size_t>(in.elements) * item();
+    const auto in_bytes = to_size(in.elements) * item();
     if (in_place) return group->all_reduce(src, dst, in.elements, dtype);
     comm::note_bytes(static_cast<uint64_t>(read_bytes));
     if (auto* across = group->across_hosts()) return run_across_hosts(*across, src, dst);
     auto peers = group->open(info(), src, src ? in_bytes : 0);
     for (size_t i = 0; i < pulls.size(); ++i)
-      comm::pull_all({&pulls[i], 1}, dtype, peers, dst, dst_strides[i], static_cast<size_t>(out.elements) * item());
+      comm::pull_all({&pulls[i], 1}, dtype, peers, dst, dst_strides[i], to_size(out.elements) * item());
     group->close();
   }
 };

@@ -5,6 +5,7 @@
 
 #include "holon/base/ceil_div.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/boxing/host_load.h"
 #include "holon/boxing/regions.h"
 #include "holon/comm/communicator.h"
@@ -155,7 +156,7 @@ struct Pricer::Impl {
     for (size_t j = 0; j < n; ++j) {
       int index = list[j];
       if (elsewhere) {
-        index = p.index_of(placements[1].ranks()[static_cast<size_t>(index)]);
+        index = p.index_of(at_index(placements[1].ranks(), index));
         cells->absent[j] = index < 0;
         if (index < 0) continue;
       }
@@ -211,7 +212,7 @@ struct Pricer::Impl {
       for (size_t j = 0; j < n; ++j) {
         if (apart[j]) continue;
         Dims here = target.coordinate(list[j]);
-        Dims there = source.coordinate(source.index_of(target.ranks()[static_cast<size_t>(list[j])]));
+        Dims there = source.coordinate(source.index_of(at_index(target.ranks(), list[j])));
         for (int a = 0; a < here.size(); ++a)
           if (fixed >> a & 1 && here[a] != there[a]) apart[j] = 1;
       }
@@ -309,7 +310,7 @@ struct Pricer::Impl {
       for (int i = 0; i < target.size(); ++i) {
         int64_t elements = slice_of(shape, target, to.spec.nd_sbp, i).shape.numel();
         int64_t mine = balanced_split(elements, summed, addend_place(from.spec, fixed, i)).size;
-        (*reads)[static_cast<size_t>(i)] = (mine * (summed - 1) + elements - mine) * item;
+        (*reads)[to_size(i)] = (mine * (summed - 1) + elements - mine) * item;
       }
     return other;
   }
@@ -359,7 +360,7 @@ struct Pricer::Impl {
       work.rows = on_each(from.numel / run(from, to));
     }
     e.predicted_s = seconds(work, machine.costs);
-    if (reads) reads->assign(static_cast<size_t>(to.spec.placement.size()), 0);
+    if (reads) reads->assign(to_size(to.spec.placement.size()), 0);
     return e;
   }
 };
@@ -378,12 +379,12 @@ int Pricer::add(bool on_target, const NdSbp& nd_sbp) {
   return static_cast<int>(impl_->layouts.size()) - 1;
 }
 
-const GlobalSpec& Pricer::spec(int layout) const { return impl_->layouts[static_cast<size_t>(layout)].spec; }
+const GlobalSpec& Pricer::spec(int layout) const { return at_index(impl_->layouts, layout).spec; }
 
-int64_t Pricer::part_bytes(int layout) const { return impl_->layouts[static_cast<size_t>(layout)].numel * impl_->item; }
+int64_t Pricer::part_bytes(int layout) const { return at_index(impl_->layouts, layout).numel * impl_->item; }
 
 std::optional<Edge> Pricer::price(int from, int to, InPlan where, std::vector<int64_t>* read_by_index) {
-  auto &a = impl_->layouts[static_cast<size_t>(from)], &b = impl_->layouts[static_cast<size_t>(to)];
+  auto &a = at_index(impl_->layouts, from), &b = at_index(impl_->layouts, to);
   if (a.on_target && !b.on_target) return std::nullopt;
   if (one_move(a.spec, b.spec)) return impl_->move(a, b, where, read_by_index);
   if (is_zero_fill(a.spec, b.spec)) return impl_->zero_fill(a, b, read_by_index);

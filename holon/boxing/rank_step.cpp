@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "holon/base/index.h"
 #include "holon/base/small_vec.h"
 #include "holon/boxing/hosts.h"
 #include "holon/kernels/add_n.h"
@@ -31,7 +32,7 @@ RankStep::RankStep(const Plan& plan, size_t number, int rank)
   on_device_ = holon::boxing::on_device(from) || holon::boxing::on_device(to);
   if (step_->communicates() && (index >= 0 || own >= 0)) {
     transfer_ = &plan.transfer(number, rank);
-    if (index >= 0) read_bytes_ = step_->read_bytes[static_cast<size_t>(index)];
+    if (index >= 0) read_bytes_ = at_index(step_->read_bytes, index);
   }
   if (index < 0) return;
 
@@ -84,7 +85,7 @@ void RankStep::run(comm::Communicator* group, const std::byte* in, const Dims& i
       kernels::copy_region(out, out_strides, in + view_at(in_strides) * item, in_strides, copied_shape_, item);
     return;
   }
-  if (int64_t bytes = shape_.numel() * item) std::memset(out, 0, static_cast<size_t>(bytes));
+  if (int64_t bytes = shape_.numel() * item) std::memset(out, 0, to_size(bytes));
   if (copies_)
     kernels::copy_region(out + view_at(out_strides) * item, out_strides, in, in_strides, copied_shape_, item);
 }
@@ -106,16 +107,16 @@ void RankStep::reduce_in_two_phases(comm::Communicator& group, const std::byte* 
   if (n) {
     Interval mine = balanced_split(n, parts, place);
     SmallVec<const void*, 64> addends;
-    for (int owner : owners) addends.push_back(peers[static_cast<size_t>(owner)] + mine.begin * item);
+    for (int owner : owners) addends.push_back(at_index(peers, owner) + mine.begin * item);
     kernels::add_n(out + mine.begin * item, addends, mine.size, dtype);
   }
-  const auto out_bytes = static_cast<size_t>(n * item);
+  const auto out_bytes = to_size(n * item);
   peers = group.open(info, out, out_bytes);  // this closes the first phase
   for (int64_t p = 0; p < parts; ++p) {
     Interval piece = balanced_split(n, parts, p);
     if (p == place || piece.size == 0) continue;
-    const std::byte* from = peers[static_cast<size_t>(owners[static_cast<size_t>(p)])] + piece.begin * item;
-    kernels::copy_bytes(out + piece.begin * item, from, static_cast<size_t>(piece.size * item), out_bytes);
+    const std::byte* from = at_index(peers, at_index(owners, p)) + piece.begin * item;
+    kernels::copy_bytes(out + piece.begin * item, from, to_size(piece.size * item), out_bytes);
   }
   group.close();
 }
@@ -127,7 +128,7 @@ void RankStep::communicate(comm::Communicator& group, const std::byte* in, size_
   Peers peers = group.open(call_info(*plan_, *step_), in, in_bytes);
   if (makes_ == Makes::kPart)
     comm::pull_all(transfer_->pulls, plan_->dtype(), peers, out, contiguous_strides(shape_),
-                   static_cast<size_t>(shape_.numel()) * size_bytes(plan_->dtype()));
+                   to_size(shape_.numel()) * size_bytes(plan_->dtype()));
   group.close();
 }
 

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::boxing {
 
@@ -55,7 +56,7 @@ struct SourceGrid {
 
 // The rank's place in the source if it is among the sources of the target's index-th rank, else -1.
 int own_index(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, int index) {
-  int own = from.placement.index_of(to.placement.ranks()[static_cast<size_t>(index)]);
+  int own = from.placement.index_of(at_index(to.placement.ranks(), index));
   if (own < 0 || !fixed || from.placement == to.placement) return own;
   Dims here = from.placement.coordinate(own), there = to.placement.coordinate(index);
   for (int a = 0; a < here.size(); ++a)
@@ -105,14 +106,14 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
     Slice region;
     if (!intersect(src, dst, &region)) return;
 
-    const int me = to.placement.ranks()[static_cast<size_t>(index)];
+    const int me = at_index(to.placement.ranks(), index);
     // How many other hosts a replica's addends are on, and how much has been requested of its ranks.
     auto price = [&](int64_t r) {
       int64_t load = 0;
       std::vector<int> others;
       for_each_point(grid.addends, grid.strides, [&](int64_t a) {
-        int owner = ranks[static_cast<size_t>(base + key + r + a)];
-        load += give[static_cast<size_t>(owner)];
+        int owner = at_index(ranks, base + key + r + a);
+        load += at_index(give, owner);
         if (hosts.host(owner) != hosts.host(me)) others.push_back(hosts.host(owner));
       });
       std::sort(others.begin(), others.end());
@@ -143,9 +144,9 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
     pull.dst_start = linear(src.offset, dst_strides);
     for_each_point(grid.addends, grid.strides, [&](int64_t a) {
       int64_t i = base + key + replica + a;
-      int owner = ranks[static_cast<size_t>(i)];
+      int owner = at_index(ranks, i);
       pull.owners.push_back(owner);
-      if (i != own) give[static_cast<size_t>(owner)] += region.shape.numel();
+      if (i != own) at_index(give, owner) += region.shape.numel();
     });
     pulls.push_back(std::move(pull));
   });
@@ -215,7 +216,7 @@ std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned 
       Dims there = from.placement.coordinate(i);
       bool takes_part = true;
       for (int a = 0; a < here.size(); ++a) takes_part &= !is_fixed(fixed, a) || here[a] == there[a];
-      if (takes_part) all.push_back(ranks[static_cast<size_t>(i)]);
+      if (takes_part) all.push_back(at_index(ranks, i));
     }
   } else {
     all.assign(ranks.begin(), ranks.end());
@@ -241,7 +242,7 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
 
   SourceGrid grid(from, fixed);
   Asked asked;
-  asked.give.resize(static_cast<size_t>(
+  asked.give.resize(to_size(
       std::max(*std::max_element(from.placement.ranks().begin(), from.placement.ranks().end()), t.members.back()) + 1));
   // The choice among replicas depends on what the ranks before this one have chosen.
   if (grid.replicas.numel() > 1)

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::boxing {
 
@@ -21,11 +22,11 @@ std::vector<NdSbp> states_of(int axes, const std::vector<Sbp>& options) {
   size_t count = 1;
   for (int a = 0; a < axes; ++a) count = std::min(count * options.size(), kTooMany + 1);
   if (count > kTooMany) return list;
-  std::vector<Sbp> state(static_cast<size_t>(axes));
+  std::vector<Sbp> state(to_size(axes));
   for (size_t i = 0; i < count; ++i) {
     size_t rest = i;
     for (int a = axes - 1; a >= 0; --a) {
-      state[static_cast<size_t>(a)] = options[rest % options.size()];
+      at_index(state, a) = options[rest % options.size()];
       rest /= options.size();
     }
     list.emplace_back(state);
@@ -77,7 +78,7 @@ class Search {
     int before = -1;
     bool done = false;
   };
-  Node& node(int i) { return nodes_[static_cast<size_t>(i)]; }
+  Node& node(int i) { return at_index(nodes_, i); }
 
   bool add_states(bool on_target, bool sums) {
     std::vector<Sbp> options = {sbp::broadcast()};

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/regions.h"
@@ -64,7 +65,7 @@ StepChain::StepChain(const Plan& plan, size_t first, size_t last, int rank, Inpu
     const RankStep& op = ops_.back().step;
     is_view_ &= op.makes() == RankStep::Makes::kView;
     if (int index = steps[i].to->placement.index_of(rank); steps[i].communicates() && index >= 0)
-      read_bytes_ += steps[i].read_bytes[static_cast<size_t>(index)];
+      read_bytes_ += at_index(steps[i].read_bytes, index);
   }
   is_view_ &= !communicates_;
   on_device_ = holon::boxing::on_device(from) || holon::boxing::on_device(to);
@@ -95,8 +96,8 @@ void StepChain::plan_memory(Input input) {
   auto place = [&](int other, size_t bytes) {
     int slot = 0;
     while (slot == base || slot == other) ++slot;
-    if (scratch_bytes_.size() <= static_cast<size_t>(slot)) scratch_bytes_.resize(static_cast<size_t>(slot) + 1);
-    auto& most = scratch_bytes_[static_cast<size_t>(slot)];
+    if (scratch_bytes_.size() <= to_size(slot)) scratch_bytes_.resize(to_size(slot) + 1);
+    auto& most = at_index(scratch_bytes_, slot);
     most = std::max(most, bytes);
     return slot;
   };
@@ -178,7 +179,7 @@ Array StepChain::run_on_device(const Array& in, const Array& into) {
 void StepChain::run_on(const std::byte* in, const Dims& in_strides, std::byte* out, std::span<const Array> scratch) {
   bind();
   const auto item = static_cast<int64_t>(size_bytes(plan_.dtype()));
-  auto memory = [&](int where) { return where == kOut ? out : memory_of(scratch[static_cast<size_t>(where)]); };
+  auto memory = [&](int where) { return where == kOut ? out : memory_of(at_index(scratch, where)); };
 
   const std::byte* part = in;
   Dims shape = in_shape_, strides = in_strides;

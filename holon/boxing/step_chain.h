@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/boxing/prepared.h"
 #include "holon/boxing/rank_step.h"
 
@@ -48,7 +49,7 @@ class StepChain {
 
   void plan_memory(Input input);
   void check(const Array& in, const Array& out, std::span<const Array> scratch) const;
-  size_t bytes_of(const Dims& shape) const { return static_cast<size_t>(shape.numel()) * size_bytes(plan_.dtype()); }
+  size_t bytes_of(const Dims& shape) const { return to_size(shape.numel()) * size_bytes(plan_.dtype()); }
 
   const Plan& plan_;
   const Input input_;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/checkpoint/json.h"
 #include "holon/checkpoint/world.h"
 #include "holon/data/crc32c.h"
@@ -204,8 +205,7 @@ std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
     bool first = true;  // along the axes on which ranks hold the same
     for (int a = 0; a < at.size(); ++a) first &= spec.nd_sbp[a].is_split() || at[a] == 0;
     Slice slice = slice_of(shape, p, spec.nd_sbp, i);
-    if (first && slice.shape.numel() > 0)
-      parts.push_back({file_of(p.ranks()[static_cast<size_t>(i)]), slice.offset, slice.shape});
+    if (first && slice.shape.numel() > 0) parts.push_back({file_of(at_index(p.ranks(), i)), slice.offset, slice.shape});
   }
   return parts;
 }

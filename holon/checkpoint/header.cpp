@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/checkpoint/other_formats.h"
 #include "holon/checkpoint/printable.h"
 #include "holon/checkpoint/safetensors.h"
@@ -197,12 +198,12 @@ size_t header_bytes(std::span<const std::byte> head, uint64_t file_bytes, std::s
   std::memcpy(&size, head.data(), sizeof size);
   const bool fits = size <= kLargestHeader && size <= file_bytes - sizeof size;
   if (fits && (size == 0 || head.size() == sizeof size || head[sizeof size] == std::byte{'{'}))
-    return sizeof size + static_cast<size_t>(size);
+    return sizeof size + to_size(size);
   if (auto is = other(); !is.empty()) fail_runtime("{}: {}", name, is);
   if (!fits)
     fail_runtime("{}: its header should have {} bytes; the file has {}. It is truncated, or is not a safetensors file.",
                  name, size, file_bytes);
-  return sizeof size + static_cast<size_t>(size);
+  return sizeof size + to_size(size);
 }
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> head, uint64_t file_bytes, std::string_view name) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/checkpoint/world.h"
 #include "holon/data/crc32c.h"
@@ -136,11 +137,10 @@ void SafetensorsFile::fetch_blocks(uint64_t begin, uint64_t end, std::byte* to) 
     // A few at a time, which are still in the cache when they are summed up.
     for (int64_t next; first < last; first = next) {
       next = std::min(first + 4, last);
-      std::span bytes(to + (of(first) - begin), static_cast<size_t>(of(next) - of(first)));
+      std::span bytes(to + (of(first) - begin), to_size(of(next) - of(first)));
       file_.read(header_.bytes + of(first), bytes);
       for (int64_t b = first; b < next; ++b)
-        check_block(of(b) / kBlockBytes,
-                    bytes.subspan(static_cast<size_t>(of(b) - of(first)), static_cast<size_t>(of(b + 1) - of(b))));
+        check_block(of(b) / kBlockBytes, bytes.subspan(to_size(of(b) - of(first)), to_size(of(b + 1) - of(b))));
     }
   });
 }
@@ -158,10 +158,10 @@ void SafetensorsFile::fetch(uint64_t begin, uint64_t end, std::byte* to, Stage& 
     }
     const uint64_t n = std::min(end, at + kBlockBytes) - begin;
     if (blocks_.empty() && n >= kOwnRead) {
-      file_.read(header_.bytes + begin, {to, static_cast<size_t>(n)});
+      file_.read(header_.bytes + begin, {to, to_size(n)});
     } else {
       fill(stage, block);
-      std::memcpy(to, stage.bytes.data() + (begin - at), static_cast<size_t>(n));
+      std::memcpy(to, stage.bytes.data() + (begin - at), to_size(n));
     }
     to += n;
     begin += n;
@@ -195,7 +195,7 @@ void SafetensorsFile::read(const TensorInfo& info, const Dims& from, const Dims&
     for (uint64_t done = 0, n; done < static_cast<uint64_t>(run); done += n) {
       n = std::min(static_cast<uint64_t>(run) - done, kReadBytes - (at + done) % kBlockBytes);
       auto piece = [&] { fetch(at + done, at + done + n, place + done, stage); };
-      outer == 1 ? run_io(static_cast<size_t>(n), piece) : piece();
+      outer == 1 ? run_io(to_size(n), piece) : piece();
       if (info.dtype != boolean) continue;
       for (uint64_t i = done; i < done + n; ++i)
         if (std::to_integer<int>(place[i]) > 1)
@@ -208,7 +208,7 @@ void SafetensorsFile::read(const TensorInfo& info, const Dims& from, const Dims&
   const int64_t grain = std::max<int64_t>(1, kBlocksPerThread * static_cast<int64_t>(kBlockBytes) / run);
   for (int64_t next, i = 0; i < outer; i = next) {
     next = std::min(outer, i + at_once);
-    run_io(static_cast<size_t>((next - i) * run), [&] {
+    run_io(to_size((next - i) * run), [&] {
       parallel_for(next - i, grain, [&](int64_t a, int64_t b) {
         Stage own;
         Stage& stage = a == 0 && b == next - i ? stage_ : own;
@@ -253,7 +253,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vec
 
 void SafetensorsWriter::sum(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto n = static_cast<size_t>(std::min<uint64_t>(bytes.size(), kBlockBytes - summed_ % kBlockBytes));
+    const auto n = to_size(std::min<uint64_t>(bytes.size(), kBlockBytes - summed_ % kBlockBytes));
     block_ = data::crc32c(bytes.first(n), block_);
     bytes = bytes.subspan(n);
     summed_ += n;

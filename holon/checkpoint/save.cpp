@@ -4,6 +4,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/folder.h"
 #include "holon/checkpoint/saving.h"
@@ -172,7 +173,7 @@ void save_parts(Flat flat, const fs::path& path) {
     });
     for (int r = 0; r < n; ++r) {
       FileSum sum;
-      if (std::istringstream(sums[static_cast<size_t>(r)]) >> sum.bytes >> sum.header) index.files[file_of(r)] = sum;
+      if (std::istringstream(at_index(sums, r)) >> sum.bytes >> sum.header) index.files[file_of(r)] = sum;
     }
     together("save", [&] {
       if (rank != 0) return;

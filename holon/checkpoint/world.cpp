@@ -12,6 +12,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
 #include "holon/comm/communicator.h"
@@ -21,7 +22,7 @@ namespace holon::checkpoint {
 namespace {
 
 comm::Communicator& whole_world() {
-  std::vector<int> ranks(static_cast<size_t>(Context::current().world_size()));
+  std::vector<int> ranks(to_size(Context::current().world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return comm::communicator(ranks);
 }
@@ -32,7 +33,7 @@ std::vector<std::string> share(const char* op, const std::string& mine) {
   int n = Context::current().world_size();
   if (n == 1) return {mine};
   auto& world = whole_world();
-  std::vector<uint64_t> sizes(static_cast<size_t>(n));
+  std::vector<uint64_t> sizes(to_size(n));
   uint64_t size = mine.size();
   world.all_gather_bytes({op}, &size, sizeof size, sizes.data());
   std::vector<std::string> texts(sizes.size());
@@ -51,7 +52,7 @@ std::string share_from(const char* op, int root, const std::string& mine) {
   auto size = static_cast<int64_t>(mine.size());
   world.broadcast(&size, 1, int64, root);
   std::string text = mine;
-  text.resize(static_cast<size_t>(size));
+  text.resize(to_size(size));
   if (size > 0) world.broadcast(text.data(), size, uint8, root);
   return text;
 }

@@ -9,6 +9,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/small_vec.h"
 #include "holon/comm/group_communicator.h"
 #include "holon/comm/hosts/hosts_communicator.h"
@@ -152,7 +153,7 @@ uint64_t Communicator::hash_counts(std::span<const int64_t> counts) {
 }
 
 void Communicator::check_counts(const char* op, std::span<const int64_t> counts) const {
-  if (counts.size() != static_cast<size_t>(size()))
+  if (counts.size() != to_size(size()))
     fail_value("{}: {} counts were given for a group of {} ranks; give one for each.", op, counts.size(), size());
   for (int64_t c : counts)
     if (c < 0) fail_value("{}: a count is {}; counts must be 0 or more.", op, c);
@@ -185,14 +186,14 @@ void Communicator::all_gather_bytes(const CallInfo& info, const void* mine, size
 
 void Communicator::all_reduce(const void* in, void* out, int64_t count, DType dtype) {
   check_count("all_reduce", count);
-  const size_t unit = size_bytes(dtype), bytes = static_cast<size_t>(count) * unit;
+  const size_t unit = size_bytes(dtype), bytes = to_size(count) * unit;
   CallInfo info{"all_reduce", dtype, {count}, static_cast<uint64_t>(count)};
   auto peers = open(info, in, bytes);
   const int n = size();
   if (bytes <= kInlineBytes || n == 1) {
     kernels::add_n(out, shifted(peers, 0), count, dtype);
     close();
-    note_bytes(bytes * static_cast<size_t>(n - 1));
+    note_bytes(bytes * to_size(n - 1));
     return;
   }
   // Each member adds one stretch and shows it; then everybody copies the others'. Stretches end at cache lines.
@@ -200,17 +201,16 @@ void Communicator::all_reduce(const void* in, void* out, int64_t count, DType dt
   auto begin_of = [&](int k) { return std::min(count, lines * k / n * line); };
   const int64_t begin = begin_of(index()), mine = begin_of(index() + 1) - begin;
   auto* result = static_cast<std::byte*>(out);
-  const size_t at = static_cast<size_t>(begin) * unit, mine_bytes = static_cast<size_t>(mine) * unit;
+  const size_t at = to_size(begin) * unit, mine_bytes = to_size(mine) * unit;
   kernels::add_n(result + at, shifted(peers, at), mine, dtype);
-  note_bytes(mine_bytes * static_cast<size_t>(n - 1));
+  note_bytes(mine_bytes * to_size(n - 1));
   auto sums = open(info, result + at, mine_bytes);
   --stats().calls;
   // Starting behind oneself, the members read from different places at a time.
   for (int i = 1; i < n; ++i) {
     const int k = (index() + i) % n;
-    const size_t from = static_cast<size_t>(begin_of(k)) * unit,
-                 size = static_cast<size_t>(begin_of(k + 1)) * unit - from;
-    kernels::copy_bytes(result + from, sums[static_cast<size_t>(k)], size, bytes);
+    const size_t from = to_size(begin_of(k)) * unit, size = to_size(begin_of(k + 1)) * unit - from;
+    kernels::copy_bytes(result + from, at_index(sums, k), size, bytes);
   }
   close();
   note_bytes(bytes - mine_bytes);
@@ -219,25 +219,25 @@ void Communicator::all_reduce(const void* in, void* out, int64_t count, DType dt
 void Communicator::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("reduce_scatter", counts);
   const size_t unit = size_bytes(dtype);
-  const int64_t count = total(counts), mine = counts[static_cast<size_t>(index())];
-  auto peers = open({"reduce_scatter", dtype, {count}, hash_counts(counts)}, in, static_cast<size_t>(count) * unit);
-  kernels::add_n(out, shifted(peers, static_cast<size_t>(before(counts, index())) * unit), mine, dtype);
+  const int64_t count = total(counts), mine = at_index(counts, index());
+  auto peers = open({"reduce_scatter", dtype, {count}, hash_counts(counts)}, in, to_size(count) * unit);
+  kernels::add_n(out, shifted(peers, to_size(before(counts, index())) * unit), mine, dtype);
   close();
-  note_bytes(static_cast<size_t>(mine) * unit * static_cast<size_t>(size() - 1));
+  note_bytes(to_size(mine) * unit * to_size(size() - 1));
 }
 
 void Communicator::all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("all_gather", counts);
   const size_t unit = size_bytes(dtype);
-  const int64_t mine = counts[static_cast<size_t>(index())];
-  auto peers = open({"all_gather", dtype, {mine}, hash_counts(counts)}, in, static_cast<size_t>(mine) * unit);
-  const size_t all = static_cast<size_t>(total(counts)) * unit;
+  const int64_t mine = at_index(counts, index());
+  auto peers = open({"all_gather", dtype, {mine}, hash_counts(counts)}, in, to_size(mine) * unit);
+  const size_t all = to_size(total(counts)) * unit;
   uint64_t read = 0;
   for (int i = 0; i < size(); ++i) {
     const int k = (index() + i) % size();
-    const size_t bytes = static_cast<size_t>(counts[static_cast<size_t>(k)]) * unit;
-    auto* to = static_cast<std::byte*>(out) + static_cast<size_t>(before(counts, k)) * unit;
-    kernels::copy_bytes(to, peers[static_cast<size_t>(k)], bytes, all);
+    const size_t bytes = to_size(at_index(counts, k)) * unit;
+    auto* to = static_cast<std::byte*>(out) + to_size(before(counts, k)) * unit;
+    kernels::copy_bytes(to, at_index(peers, k), bytes, all);
     if (k != index()) read += bytes;
   }
   close();
@@ -248,7 +248,7 @@ std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send
                                                    std::span<const int64_t> recv_counts, DType dtype) {
   check_counts("all_to_all", send_counts);
   check_counts("all_to_all", recv_counts);
-  const size_t n = static_cast<size_t>(size());
+  const size_t n = to_size(size());
   // Row i: what member i sends to each, then what it expects of each.
   SmallVec<int64_t, 16> mine(2 * n);
   SmallVec<int64_t, 128> all(2 * n * n);
@@ -272,15 +272,15 @@ std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send
 void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t> send_counts,
                               std::span<const int64_t> recv_counts, DType dtype) {
   auto sent = exchange_counts(send_counts, recv_counts, dtype);
-  const size_t unit = size_bytes(dtype), n = static_cast<size_t>(size());
-  auto peers = open({"all_to_all", dtype, {total(send_counts)}}, in, static_cast<size_t>(total(send_counts)) * unit);
-  const size_t received = static_cast<size_t>(total(recv_counts)) * unit;
+  const size_t unit = size_bytes(dtype), n = to_size(size());
+  auto peers = open({"all_to_all", dtype, {total(send_counts)}}, in, to_size(total(send_counts)) * unit);
+  const size_t received = to_size(total(recv_counts)) * unit;
   uint64_t read = 0;
   for (int i = 0; i < size(); ++i) {
-    const size_t k = static_cast<size_t>((index() + i) % size());
-    const size_t from = static_cast<size_t>(before(std::span<const int64_t>(sent).subspan(k * n, n), index())) * unit;
-    const size_t to = static_cast<size_t>(before(recv_counts, static_cast<int>(k))) * unit;
-    const size_t bytes = static_cast<size_t>(recv_counts[k]) * unit;
+    const size_t k = to_size((index() + i) % size());
+    const size_t from = to_size(before(std::span<const int64_t>(sent).subspan(k * n, n), index())) * unit;
+    const size_t to = to_size(before(recv_counts, static_cast<int>(k))) * unit;
+    const size_t bytes = to_size(recv_counts[k]) * unit;
     kernels::copy_bytes(static_cast<std::byte*>(out) + to, peers[k] + from, bytes, received);
     if (static_cast<int>(k) != index()) read += bytes;
   }
@@ -291,11 +291,11 @@ void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t
 void Communicator::broadcast(void* data, int64_t count, DType dtype, int root_index) {
   check_count("broadcast", count);
   check_root(root_index);
-  const size_t bytes = static_cast<size_t>(count) * size_bytes(dtype);
+  const size_t bytes = to_size(count) * size_bytes(dtype);
   const bool root = index() == root_index;
   CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};
   auto peers = open(info, root ? data : nullptr, root ? bytes : 0);
-  if (!root) kernels::copy_bytes(data, peers[static_cast<size_t>(root_index)], bytes);
+  if (!root) kernels::copy_bytes(data, at_index(peers, root_index), bytes);
   close();
   if (!root) note_bytes(bytes);
 }

@@ -14,6 +14,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/comm/world.h"
 
 namespace holon::comm {
@@ -109,7 +110,7 @@ ControlBlock::Header& ControlBlock::header() const { return *reinterpret_cast<He
 
 void ControlBlock::create(int world_size) {
   header().world_size = static_cast<uint32_t>(world_size);
-  header().used = align64(sizeof(Header)) + static_cast<size_t>(world_size) * sizeof(RankEntry);
+  header().used = align64(sizeof(Header)) + to_size(world_size) * sizeof(RankEntry);
 }
 
 int ControlBlock::world_size() const { return static_cast<int>(header().world_size); }

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <string>
 
+#include "holon/base/index.h"
+
 namespace holon::comm {
 
 class CoreSet {
@@ -17,7 +19,7 @@ class CoreSet {
     CoreSet s;
     if (sched_getaffinity(0, sizeof s.set_, &s.set_) != 0)
       for (long i = 0; i < std::clamp<long>(sysconf(_SC_NPROCESSORS_ONLN), 1, CPU_SETSIZE); ++i)
-        CPU_SET(static_cast<size_t>(i), &s.set_);
+        CPU_SET(to_size(i), &s.set_);
     return s;
   }
   // Text of one hexadecimal digit per four cores, the first cores first.

@@ -11,6 +11,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/comm/recorded_calls.h"
@@ -70,10 +71,10 @@ std::unique_ptr<DeviceCommunicator> connect(std::span<const int> ranks, Device d
 }  // namespace
 
 void set_device_communicator_factory(DeviceType type, DeviceCommunicatorFactory* factory) {
-  factories[static_cast<size_t>(type)] = factory;
+  at_index(factories, type) = factory;
   set_device_check(&check_device_communication);
 }
-DeviceCommunicatorFactory* device_communicator_factory(DeviceType type) { return factories[static_cast<size_t>(type)]; }
+DeviceCommunicatorFactory* device_communicator_factory(DeviceType type) { return at_index(factories, type); }
 
 DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device) {
   auto& known = Context::current().part<DevicePart>().known;

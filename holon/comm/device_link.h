@@ -1,11 +1,10 @@
 // One way from a rank's device to another's, for messages that are sent before anybody wants them: what transfers
 // between devices go over (holon/boxing/point_to_point_device.h).
 //
-//   sender:  if (link.open()) way = link.send(info, message);     // shown to the receiver by other means
-//   (comm/point_to_point.h)
-//           link.join(way);                                      // the message's memory may be written again
-//   receiver:  Array arrived = link.receive(info, way, into);       // into, or memory of the link's
-//           link.join(way);                                      // what follows on the device may read it
+//   sender:    if (link.open()) way = link.send(info, message);  // the receiver hears of it by comm/point_to_point.h
+//              link.join(way);                                   // the message's memory may be written again
+//   receiver:  Array arrived = link.receive(info, way, into);    // into, or memory of the link's
+//              link.join(way);                                   // what follows on the device may read it
 //
 // Nothing waits on the host for a device. Messages have numbers, 1, 2, ..., and arrive in their order; the receiver may
 // ask for them in any. For a later one it also receives those before it, into memory of the link's, where they stay

@@ -7,6 +7,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/trace.h"
 
@@ -31,7 +32,7 @@ GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int i
       channel_(channel),
       wait_policy_(world, channel) {
   group_ = world_.block().group(world_, this->ranks(), channel, &table_index_);
-  pointers_.resize(static_cast<size_t>(size()));
+  pointers_.resize(to_size(size()));
 }
 
 GroupCommunicator::~GroupCommunicator() = default;
@@ -69,7 +70,7 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
   staging_ = std::move(staging);
   compare();
   open_ = true;
-  pointers_[static_cast<size_t>(index())] = static_cast<const std::byte*>(data);
+  at_index(pointers_, index()) = static_cast<const std::byte*>(data);
   return pointers_;
 }
 
@@ -131,7 +132,7 @@ void GroupCommunicator::sleep(uint64_t target) {
 std::vector<int> GroupCommunicator::missing(uint64_t target) const {
   std::vector<int> result;
   for (int i = 0; i < size(); ++i)
-    if (group_.slots[i].arrived.load() < target) result.push_back(ranks()[static_cast<size_t>(i)]);
+    if (group_.slots[i].arrived.load() < target) result.push_back(at_index(ranks(), i));
   return result;
 }
 
@@ -153,7 +154,7 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
   }
   for (int i = 0; i < size(); ++i) {
     if (group_.slots[i].arrived.load() >= target) continue;
-    const int rank = ranks()[static_cast<size_t>(i)];
+    const int rank = at_index(ranks(), i);
     std::string how = world_.ended(rank);
     if (how.empty()) continue;
     auto still = missing(target);  // it may have arrived just before it ended
@@ -176,7 +177,7 @@ std::string GroupCommunicator::trouble(uint64_t target, int64_t waited_ns, int* 
   for (int i = 0; i < size(); ++i) {
     if (group_.slots[i].arrived.load() < target) continue;
     const CallDetails& d = group_.slots[i].details[calls_ & 1];
-    here += (here.empty() ? "" : ", ") + std::to_string(ranks()[static_cast<size_t>(i)]);
+    here += (here.empty() ? "" : ", ") + std::to_string(at_index(ranks(), i));
     if (i != index() && d.call == calls_ && d.has_site() && d.site[0] && std::strcmp(d.site, my_details().site) != 0)
       here += fmt::format(" (at {})", d.site);
   }
@@ -212,9 +213,9 @@ void GroupCommunicator::compare() {
     same &= p.check == expected;
     bytes += p.bytes;
     if (p.offset == MemberSlot::kInline) {
-      pointers_[static_cast<size_t>(i)] = group_.slots[i].payload[half];
+      at_index(pointers_, i) = group_.slots[i].payload[half];
     } else {
-      pointers_[static_cast<size_t>(i)] = world_.address(ranks()[static_cast<size_t>(i)], p.offset);
+      at_index(pointers_, i) = world_.address(at_index(ranks(), i), p.offset);
       must_wait_ = true;
     }
   }
@@ -251,7 +252,7 @@ void GroupCommunicator::raise_mismatch() {
     const uint64_t check = slot.published[half].check;
     auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const Kind& k) { return k.check == check; });
     if (kind == kinds.end()) kind = kinds.insert(kinds.end(), {check, slot.details[half].str(), {}});
-    kind->ranks.push_back(ranks()[static_cast<size_t>(i)]);
+    kind->ranks.push_back(at_index(ranks(), i));
     in_step &= slot.details[half].call == calls_;
   }
   std::string text;

@@ -8,6 +8,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/comm/net/network.h"
 
 namespace holon::comm {
@@ -30,7 +31,7 @@ class SlotMail final : public LinkMail {
   }
 
   void exchange(int round, const void* mine, void* theirs, const std::function<std::string()>& give_up) override {
-    const auto half = static_cast<size_t>(round) * kCardBytes;
+    const auto half = to_size(round) * kCardBytes;
     const auto count = static_cast<uint64_t>(round) + 1;
     std::memcpy(group_.slots[me_].payload[1] + half, mine, kCardBytes);
     cards(me_).store(count);

@@ -7,6 +7,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/small_vec.h"
 #include "holon/base/trace.h"
@@ -89,7 +90,7 @@ void PointToPoint::connect(const PullsOf& pulls_of) {
   if (apart) remote_ = std::make_unique<RemotePointToPoint>(world_, stats_, dtype_, key, with_ways_);
   auto pair = [&](int sender, size_t receiver) { return static_cast<uint64_t>(sender) << 32 | receiver; };
   if (sender_ >= 0) {
-    my_send_ = sender_slots[static_cast<size_t>(sender_)];
+    my_send_ = at_index(sender_slots, sender_);
     for (size_t t = 0; t < receivers_.size(); ++t) {
       const MemberPulls theirs = pulls_of(static_cast<int>(t));
       if (!reads_from(theirs, sender_)) continue;
@@ -103,7 +104,7 @@ void PointToPoint::connect(const PullsOf& pulls_of) {
     }
   }
   if (receiver_ < 0) return;
-  my_receive_ = receiver_slots[static_cast<size_t>(receiver_)];
+  my_receive_ = at_index(receiver_slots, receiver_);
   pulls_ = pulls_of(receiver_);
   pointers_.resize(senders_.size());
   remote_places_.resize(senders_.size(), -1);
@@ -115,7 +116,7 @@ void PointToPoint::connect(const PullsOf& pulls_of) {
       source_places_.push_back(sender);
     } else {
       remote_places_[g] =
-          remote_->add_sender(senders_[g], pair(sender, static_cast<size_t>(receiver_)), pulls_from(pulls_, sender));
+          remote_->add_sender(senders_[g], pair(sender, to_size(receiver_)), pulls_from(pulls_, sender));
     }
   }
   if (!with_ways_) return;
@@ -201,7 +202,7 @@ std::string PointToPoint::trouble(const Wait& wait, int64_t waited_ns, int* ende
   auto missing = [&] {
     std::vector<int> ranks;
     for (int s : wait.slots)
-      if (group_.slots[s].arrived.load() < wait.round) ranks.push_back(slot_ranks_[static_cast<size_t>(s)]);
+      if (group_.slots[s].arrived.load() < wait.round) ranks.push_back(at_index(slot_ranks_, s));
     return ranks;
   };
   auto& aborted = world_.block().aborted();
@@ -211,7 +212,7 @@ std::string PointToPoint::trouble(const Wait& wait, int64_t waited_ns, int* ende
   }
   for (int s : wait.slots) {
     if (group_.slots[s].arrived.load() >= wait.round) continue;
-    const int rank = slot_ranks_[static_cast<size_t>(s)];
+    const int rank = at_index(slot_ranks_, s);
     std::string how = world_.ended(rank);
     if (how.empty() || group_.slots[s].arrived.load() >= wait.round) continue;  // it may have come just before
     *ended = rank;
@@ -295,7 +296,7 @@ void PointToPoint::send(const CallInfo& info, const void* data, size_t bytes, st
   if (!remote_) return;
   std::vector<uint64_t> told(remote_readers_.size());
   for (size_t i = 0; i < told.size(); ++i)
-    if (const auto k = static_cast<size_t>(remote_readers_[i]); k < ways.size()) told[i] = ways[k];
+    if (const auto k = to_size(remote_readers_[i]); k < ways.size()) told[i] = ways[k];
   remote_->send({round, check, sending_.op, text_of(sending_)}, shown_, told);
 }
 
@@ -320,7 +321,7 @@ void PointToPoint::release() {
 }
 
 void PointToPoint::raise_mismatch(int slot, uint64_t round) {
-  const int sender = slot_ranks_[static_cast<size_t>(slot)];
+  const int sender = at_index(slot_ranks_, slot);
   receiving_.note_site();
   const CallDetails& theirs = group_.slots[slot].details[round & 1];
   const bool dtype = theirs.dtype != receiving_.dtype;
@@ -341,7 +342,7 @@ void PointToPoint::raise_mismatch(int slot, uint64_t round) {
 
 void PointToPoint::pull(std::byte* out, size_t bytes, std::span<const uint64_t> ways) const {
   const auto item = static_cast<int64_t>(size_bytes(dtype_));
-  auto comes_another_way = [&](const Pull& p) { return !ways.empty() && ways[static_cast<size_t>(p.owners[0])] != 0; };
+  auto comes_another_way = [&](const Pull& p) { return !ways.empty() && at_index(ways, p.owners[0]) != 0; };
   if (!remote_) {
     if (ways.empty()) return pull_all(pulls_.pulls, dtype_, pointers_, out, pulls_.out_strides, bytes);
     std::vector<Pull> here;
@@ -357,9 +358,9 @@ void PointToPoint::pull(std::byte* out, size_t bytes, std::span<const uint64_t> 
     std::vector<const std::byte*> from;
     std::vector<std::unique_ptr<StagingBuffer>> copies;
     bool remote = false;
-    for (int o : p.owners) remote |= remote_places_[static_cast<size_t>(o)] >= 0;
+    for (int o : p.owners) remote |= at_index(remote_places_, o) >= 0;
     for (int o : p.owners) {
-      const auto g = static_cast<size_t>(o);
+      const auto g = to_size(o);
       if (remote_places_[g] >= 0) {
         from.push_back(remote_->region(remote_places_[g], next[g]++));
         continue;
@@ -367,7 +368,7 @@ void PointToPoint::pull(std::byte* out, size_t bytes, std::span<const uint64_t> 
       from.push_back(pointers_[g] + p.src_start * item);
       if (!remote) continue;
       // Addends are laid out alike.
-      copies.push_back(std::make_unique<StagingBuffer>(static_cast<size_t>(p.shape.numel() * item)));
+      copies.push_back(std::make_unique<StagingBuffer>(to_size(p.shape.numel() * item)));
       auto* copy = static_cast<std::byte*>(copies.back()->data());
       kernels::copy_region(copy, packed, from.back(), p.src_strides, p.shape, item);
       from.back() = copy;
@@ -403,9 +404,9 @@ void PointToPoint::receive(const CallInfo& info, void* out, size_t bytes, std::s
     const auto& shown = slot.published[round & 1];
     if (shown.check != check) [[unlikely]]
       raise_mismatch(s, round);
-    const auto sender = static_cast<size_t>(source_places_[i]);
+    const auto sender = to_size(source_places_[i]);
     if (with_ways_)
-      if (const auto k = static_cast<size_t>(places_at_sources_[i]); k < kMostWays)
+      if (const auto k = to_size(places_at_sources_[i]); k < kMostWays)
         std::memcpy(&ways[sender], slot.payload[round & 1] + k * sizeof(uint64_t), sizeof(uint64_t));
     const std::byte*& pointer = pointers_[sender];
     if (shown.offset == MemberSlot::kInline)
@@ -413,7 +414,7 @@ void PointToPoint::receive(const CallInfo& info, void* out, size_t bytes, std::s
     else if (s == my_send_)
       pointer = shown_;
     else
-      pointer = world_.address(slot_ranks_[static_cast<size_t>(s)], shown.offset);
+      pointer = world_.address(at_index(slot_ranks_, s), shown.offset);
   }
   if (remote_) {
     remote_->finish_receive(call);

@@ -9,6 +9,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/comm/background.h"
 #include "holon/comm/cores.h"
@@ -56,7 +57,7 @@ void run_all(int n, Hosts hosts, const std::function<void(int rank)>& fn) {
   {
     BlockingScope unlocked;
     std::vector<std::jthread> threads;
-    threads.reserve(static_cast<size_t>(n));
+    threads.reserve(to_size(n));
     for (int rank = 0; rank < n; ++rank)
       threads.emplace_back([&, rank] { run_one(block, rank, omp_threads, fn, first_failure); });
   }

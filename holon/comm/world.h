@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 #include "holon/comm/control.h"
 
 namespace holon::comm {
@@ -41,8 +42,8 @@ class World {
   int cores_here() const { return cores_here_; }
   int ranks_here() const { return ranks_here_; }
 
-  int host_of(int rank) const { return hosts_.of_rank.empty() ? 0 : hosts_.of_rank[static_cast<size_t>(rank)]; }
-  const std::string& host_name(int host) const { return hosts_.names[static_cast<size_t>(host)]; }
+  int host_of(int rank) const { return hosts_.of_rank.empty() ? 0 : at_index(hosts_.of_rank, rank); }
+  const std::string& host_name(int host) const { return at_index(hosts_.names, host); }
   const Hosts& hosts() const { return hosts_; }
   bool several_hosts() const { return hosts_.names.size() > 1; }
   // What connects this rank with those of other hosts. Pre: several_hosts().

@@ -13,6 +13,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
@@ -121,7 +122,7 @@ class Pairs {
       const int first = place / (2 * apart) * 2 * apart + place % apart;
       std::vector<int> two;
       if (first + apart < static_cast<int>(ranks.size()))
-        two = {ranks[static_cast<size_t>(first)], ranks[static_cast<size_t>(first + apart)]};
+        two = {at_index(ranks, first), at_index(ranks, first + apart)};
       if (apart == 1 || ranks.size() > 2) turns_.push_back(two);
     }
   }

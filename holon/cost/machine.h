@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/cost/cost.h"
 
 namespace holon {
@@ -17,7 +18,7 @@ namespace holon {
 struct HostMap {
   std::vector<int> host_of_rank;
   int host(int rank) const {
-    return static_cast<size_t>(rank) < host_of_rank.size() ? host_of_rank[static_cast<size_t>(rank)] : 0;
+    return rank >= 0 && to_size(rank) < host_of_rank.size() ? at_index(host_of_rank, rank) : 0;
   }
   bool one_host() const;
   bool operator==(const HostMap&) const = default;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "holon/array/storage.h"
+#include "holon/base/index.h"
 #include "holon/kernels/add_n.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/stream.h"

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/data/file_lock.h"
 
 namespace holon::data {
@@ -59,7 +60,7 @@ void AtomicFile::write(const void* data, size_t bytes) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_write(path_, errno);
     from += n;
-    bytes -= static_cast<size_t>(n);
+    bytes -= to_size(n);
   }
 }
 
@@ -71,7 +72,7 @@ void AtomicFile::overwrite(uint64_t offset, const void* data, size_t bytes) {
     if (n < 0) fail_write(path_, errno);
     from += n;
     offset += static_cast<uint64_t>(n);
-    bytes -= static_cast<size_t>(n);
+    bytes -= to_size(n);
   }
 }
 

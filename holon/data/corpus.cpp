@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::data {
 
@@ -22,11 +23,11 @@ void ByteCorpus::read(int64_t offset, std::span<uint8_t> out) const {
   auto n = static_cast<int64_t>(out.size());
   if (offset < 0 || n > size_ || offset > size_ - n)
     fail(ErrorKind::kIndex, "corpus: {} bytes from offset {} on exceed its {} bytes.", n, offset, size_);
-  auto file = static_cast<size_t>(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin()) - 1;
+  auto file = to_size(std::upper_bound(begins_.begin(), begins_.end(), offset) - begins_.begin()) - 1;
   for (size_t done = 0; done < out.size(); ++file) {
     const File& f = files_[file];
     auto from = static_cast<uint64_t>(offset + static_cast<int64_t>(done) - begins_[file]);
-    size_t take = static_cast<size_t>(std::min<uint64_t>(f.size - from, out.size() - done));
+    size_t take = to_size(std::min<uint64_t>(f.size - from, out.size() - done));
     auto piece = std::as_writable_bytes(out.subspan(done, take));
     if (f.open)
       f.open->read(from, piece);
@@ -40,7 +41,7 @@ Tensor ByteCorpus::rows(std::span<const int64_t> offsets, int64_t length) const 
   if (length < 0) fail_value("corpus: rows of length {}; it must not be negative.", length);
   Array out = Array::empty({static_cast<int64_t>(offsets.size()), length}, int64);
   auto* to = out.data<int64_t>();
-  std::vector<uint8_t> row(static_cast<size_t>(length));
+  std::vector<uint8_t> row(to_size(length));
   for (int64_t offset : offsets) {
     read(offset, row);
     to = std::copy(row.begin(), row.end(), to);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/data/gzip.h"
 #include "holon/data/input_file.h"
 
@@ -65,11 +66,11 @@ void convert(std::span<const std::byte> from, T* to) {
 // Returns how many bytes there were.
 uint64_t read_elements(Source& source, const ElementType& type, Array& out, uint64_t count) {
   if (count == 0) return 0;
-  if (type.file_bytes == 1) return source.read({out.bytes(), static_cast<size_t>(count)});
+  if (type.file_bytes == 1) return source.read({out.bytes(), to_size(count)});
   std::vector<std::byte> piece(std::min<uint64_t>(count, 1 << 16) * type.file_bytes);
   uint64_t taken = 0, whole = count * type.file_bytes;
   while (taken < whole) {
-    std::span part(piece.data(), static_cast<size_t>(std::min<uint64_t>(piece.size(), whole - taken)));
+    std::span part(piece.data(), to_size(std::min<uint64_t>(piece.size(), whole - taken)));
     size_t n = source.read(part);
     auto at = static_cast<int64_t>(taken / type.file_bytes);
     switch (type.code) {
@@ -103,7 +104,7 @@ Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name) {
                  at(2));
   int axes = at(3);
   if (axes > kMaxAxes) fail_runtime("{}: byte 3 specifies {} axes; a tensor has at most {}.", name, axes, kMaxAxes);
-  std::span sizes(head + 4, 4 * static_cast<size_t>(axes));
+  std::span sizes(head + 4, 4 * to_size(axes));
   n += source.read(sizes);
   if (n < 4 + sizes.size())
     fail_runtime("{}: {} axes need {} bytes of header; the file ends after {}.", name, axes, 4 + sizes.size(), n);
@@ -113,7 +114,7 @@ Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name) {
   uint64_t count = 1;
   bool empty = false, too_large = false;
   for (int a = 0; a < axes; ++a) {
-    uint32_t size = big_endian<uint32_t>(sizes.data() + 4 * static_cast<size_t>(a));
+    uint32_t size = big_endian<uint32_t>(sizes.data() + 4 * to_size(a));
     shape.push_back(size);
     empty |= size == 0;
     if (!too_large) count *= size;

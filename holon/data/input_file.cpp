@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::data {
 
@@ -48,7 +49,7 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
       fail_runtime("{}: it ends after {} bytes; it had {} when it was opened. Another program has truncated it since.",
                    name_, offset, size_);
     offset += static_cast<uint64_t>(n);
-    out = out.subspan(static_cast<size_t>(n));
+    out = out.subspan(to_size(n));
   }
 }
 
@@ -56,7 +57,7 @@ std::vector<std::byte> read_whole(const std::filesystem::path& path, uint64_t mo
   InputFile file(path);
   if (file.size() > most_bytes)
     fail_runtime("{}: it has {} bytes; a file of this kind has at most {}.", file.name(), file.size(), most_bytes);
-  std::vector<std::byte> bytes(static_cast<size_t>(file.size()));
+  std::vector<std::byte> bytes(to_size(file.size()));
   file.read(0, bytes);
   return bytes;
 }

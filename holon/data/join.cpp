@@ -6,6 +6,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops.h"
@@ -143,7 +144,7 @@ std::vector<Dims> BatchJoiner::agree(std::span<const Tensor> rows, int64_t sampl
       const auto r = first_other(member);
       fail_runtime("DataLoader: the ranks' batches have different numbers of {}: {} on rank 0, {} on rank {}. All "
                    "ranks must go through the same samples in the same order, with the same collate function.",
-                   what, words[0].*member, words[static_cast<size_t>(r)].*member, r);
+                   what, words[0].*member, at_index(words, r).*member, r);
     }
   if (!same(&Word::structure))
     fail_runtime("DataLoader: the ranks' batches are built in different ways (the keys of dicts and their order, lists "

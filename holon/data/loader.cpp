@@ -14,6 +14,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
@@ -41,11 +42,11 @@ std::vector<Tensor> TensorDataset::batch(std::span<const int64_t> indices) const
     Dims shape = t.shape();
     shape[0] = static_cast<int64_t>(indices.size());
     Array out = Array::empty(shape, t.dtype());
-    const size_t row = t.shape()[0] == 0 ? 0 : t.array().nbytes() / static_cast<size_t>(t.shape()[0]);
+    const size_t row = t.shape()[0] == 0 ? 0 : t.array().nbytes() / to_size(t.shape()[0]);
     for (size_t i = 0; i < indices.size(); ++i) {
       if (indices[i] < 0 || indices[i] >= size())
         fail(ErrorKind::kIndex, "TensorDataset: sample {} of {}.", indices[i], size());
-      if (row > 0) std::memcpy(out.bytes() + i * row, t.array().bytes() + static_cast<size_t>(indices[i]) * row, row);
+      if (row > 0) std::memcpy(out.bytes() + i * row, t.array().bytes() + to_size(indices[i]) * row, row);
     }
     batch.push_back(Tensor::local(std::move(out)));
   }
@@ -128,7 +129,7 @@ DataLoader::Made DataLoader::make(LoaderPosition at, Order& order) const {
       if (options_.shuffle) {
         order.samples = permutation(options_.seed, static_cast<uint64_t>(at.epoch), n);
       } else {
-        order.samples.resize(static_cast<size_t>(n));
+        order.samples.resize(to_size(n));
         std::iota(order.samples.begin(), order.samples.end(), 0);
       }
       order.epoch = at.epoch;
@@ -139,8 +140,8 @@ DataLoader::Made DataLoader::make(LoaderPosition at, Order& order) const {
       std::tie(first, count) = part_rows(made.samples, options_.placement, options_.sbp);
       if (count == 0) first = 0, count = 1;  // tells shape and dtype
     }
-    made.rows = dataset_->batch(std::span<const int64_t>(order.samples)
-                                    .subspan(static_cast<size_t>(at.sample + first), static_cast<size_t>(count)));
+    made.rows =
+        dataset_->batch(std::span<const int64_t>(order.samples).subspan(to_size(at.sample + first), to_size(count)));
     if (made.rows.empty()) fail_value("DataLoader: the dataset returned a batch without tensors.");
     if (options_.pin_memory && !options_.placement)  // a global batch when it is one
       for (Tensor& rows : made.rows) rows = pinned(rows);

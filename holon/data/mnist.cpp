@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/data/idx.h"
 
@@ -106,7 +107,7 @@ std::vector<Tensor> Mnist::batch(std::span<const int64_t> indices) const {
   auto n = static_cast<int64_t>(indices.size());
   Array images = Array::empty({n, 1, kSide, kSide}, float32), labels = Array::empty({n}, int64);
   for (int64_t i = 0; i < n; ++i) {
-    int64_t at = indices[static_cast<size_t>(i)];
+    int64_t at = at_index(indices, i);
     if (at < 0 || at >= size()) fail(ErrorKind::kIndex, "MNIST: sample {} of {}.", at, size());
     const uint8_t* from = images_.array().data<uint8_t>() + at * kPixels;
     float* to = images.data<float>() + i * kPixels;

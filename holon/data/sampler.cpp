@@ -5,6 +5,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 
 namespace holon::data {
 
@@ -29,7 +30,7 @@ struct Mixer {
 
 std::vector<int64_t> permutation(uint64_t seed, uint64_t epoch, int64_t n) {
   if (n < 0) fail_value("permutation: of {} numbers; the count must not be negative.", n);
-  std::vector<int64_t> order(static_cast<size_t>(n));
+  std::vector<int64_t> order(to_size(n));
   std::iota(order.begin(), order.end(), 0);
   Mixer mixer{seed};
   mixer.state = mixer.next() ^ (epoch * 0xd1342543de82ef95ull + 1);

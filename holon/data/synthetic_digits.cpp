@@ -8,6 +8,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/data/atomic_file.h"
 #include "holon/data/gzip.h"
@@ -221,7 +222,7 @@ class Canvas {
             middle * rows.at(x, y) + side * ((y > 0 ? rows.at(x, y - 1) : 0) + (y + 1 < kSide ? rows.at(x, y + 1) : 0));
   }
 
-  float& at(int x, int y) { return ink_[static_cast<size_t>(y * kSide + x)]; }
+  float& at(int x, int y) { return at_index(ink_, y * kSide + x); }
 
  private:
   static int pixel(double x) { return std::clamp(static_cast<int>(std::floor(x)), 0, kSide); }

@@ -5,6 +5,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
@@ -515,7 +516,7 @@ std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, con
 
 TensorVec call(std::string_view name, TensorVec inputs, const std::vector<NamedAttr>& attrs) {
   const OpDef& op = find_op(name);
-  if (!op.schema.input_list && inputs.size() != static_cast<size_t>(op.schema.n_inputs))
+  if (!op.schema.input_list && inputs.size() != to_size(op.schema.n_inputs))
     fail_type("{}: {} tensors were given, it takes {}; an absent one is Tensor(). Signature: {}", op.name(),
               inputs.size(), op.schema.n_inputs, op.schema.text);
   return dispatch(op, std::move(inputs), make_attrs(op.schema, attrs));

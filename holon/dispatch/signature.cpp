@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/boxing/planner.h"
 #include "holon/cost/machine.h"
@@ -39,7 +40,7 @@ class Chooser {
     for (auto* s : specs)
       if (s) placement_ = s->placement;
     n_axes_ = placement_.hierarchy().size();
-    pick_.resize(static_cast<size_t>(n_axes_));
+    pick_.resize(to_size(n_axes_));
   }
 
   ChosenSignature run() {
@@ -74,11 +75,11 @@ class Chooser {
   // A factor that only divides in whole units needs their number to be a multiple of the ranks that share it.
   bool units_fit(const Pick& pick, int upto) const {
     for (int a = 0; a < upto; ++a) {
-      auto* s = pick[static_cast<size_t>(a)];
+      auto* s = at_index(pick, a);
       if (!s->even_units) continue;
       int64_t ranks = 1;
       for (int b = 0; b < upto; ++b)
-        if (pick[static_cast<size_t>(b)]->factor == s->factor) ranks *= placement_.hierarchy()[b];
+        if (at_index(pick, b)->factor == s->factor) ranks *= placement_.hierarchy()[b];
       if (s->even_units % ranks) return false;
     }
     return true;
@@ -97,7 +98,7 @@ class Chooser {
         }
       }
       if (!found) return false;
-      pick_[static_cast<size_t>(a)] = found;
+      at_index(pick_, a) = found;
     }
     if (!units_fit(pick_, n_axes_)) return false;
     best_ = pick_;
@@ -107,7 +108,7 @@ class Chooser {
   void search(int axis) {
     if (axis == n_axes_) return price();
     for (auto& s : signatures_) {
-      pick_[static_cast<size_t>(axis)] = &s;
+      at_index(pick_, axis) = &s;
       // An op never makes partial sums out of whole values by itself.
       bool reachable = true;
       for (size_t i = 0; i < in_.size() && reachable; ++i)
@@ -143,7 +144,7 @@ class Chooser {
     }
     // A partial sum must be paid for by whoever reads it.
     for (size_t o = 0; o < out_.size(); ++o) {
-      auto sbp_of = [&](int a) { return pick_[static_cast<size_t>(a)]->out[o]; };
+      auto sbp_of = [&](int a) { return at_index(pick_, a)->out[o]; };
       for (int a = 0; a < n_axes_; ++a)
         if (sbp_of(a).is_partial()) total += pending_sum(out_[o]);
       held += part_bytes(out_[o], sbp_of);
@@ -204,7 +205,7 @@ class Chooser {
     std::vector<Sbp> from, to;
     double pending = 0;
     for (int a = 0; a < n_axes_; ++a) {
-      const Signature& s = *pick_[static_cast<size_t>(a)];
+      const Signature& s = *at_index(pick_, a);
       bool divided = false;
       for (auto* list : {&s.in, &s.out})
         for (Sbp x : *list) divided |= !x.is_broadcast();

@@ -9,6 +9,7 @@
 #include "holon/array/dims.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 
 namespace holon {
 
@@ -25,7 +26,7 @@ NdSbp::NdSbp(Sbp sbp) {
 
 NdSbp::NdSbp(std::span<const Sbp> list) {
   if (list.empty()) fail_value("an sbp list is empty; give one sbp for each axis of the placement's hierarchy.");
-  if (list.size() > static_cast<size_t>(kMaxAxes))
+  if (list.size() > to_size(kMaxAxes))
     fail_value("an sbp list has {} entries; a placement's hierarchy has at most {} axes.", list.size(), kMaxAxes);
   data_ = list.size() == 1 ? NdSbp(list[0]).data_ : intern(list);
 }
@@ -53,12 +54,12 @@ const NdSbp::Data* NdSbp::intern(std::span<const Sbp> list) {
   return slot.get();
 }
 
-NdSbp NdSbp::filled(int axes, Sbp sbp) { return NdSbp(std::vector<Sbp>(static_cast<size_t>(axes), sbp)); }
+NdSbp NdSbp::filled(int axes, Sbp sbp) { return NdSbp(std::vector<Sbp>(to_size(axes), sbp)); }
 
 NdSbp NdSbp::with(int rank_dim, Sbp sbp) const {
   if (rank_dim < 0 || rank_dim >= size()) fail_axis(rank_dim);
   std::vector<Sbp> list(begin(), end());
-  list[static_cast<size_t>(rank_dim)] = sbp;
+  at_index(list, rank_dim) = sbp;
   return NdSbp(list);
 }
 

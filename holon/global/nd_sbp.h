@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/global/sbp.h"
 
 namespace holon {
@@ -30,7 +31,7 @@ class NdSbp {
   Sbp operator[](int rank_dim) const {
     if (rank_dim < 0 || rank_dim >= size()) [[unlikely]]
       fail_axis(rank_dim);
-    return data_->list[static_cast<size_t>(rank_dim)];
+    return at_index(data_->list, rank_dim);
   }
   const Sbp* begin() const { return data_ ? data_->list.data() : nullptr; }
   const Sbp* end() const { return begin() + size(); }

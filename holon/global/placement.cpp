@@ -9,6 +9,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 
 namespace holon {
 
@@ -25,7 +26,7 @@ Placement::Placement(std::string_view type, const Dims& hierarchy, std::vector<i
     fail_value("placement: {} ranks do not fill a grid of {}.", ranks.size(), hierarchy);
 
   int world = Context::current().world_size();
-  std::vector<int> index(static_cast<size_t>(*std::max_element(ranks.begin(), ranks.end()) < world ? world : 0), -1);
+  std::vector<int> index(to_size(*std::max_element(ranks.begin(), ranks.end()) < world ? world : 0), -1);
   for (size_t i = 0; i < ranks.size(); ++i) {
     int64_t r = ranks[i];
     if (r < 0) fail_value("placement: rank {} is negative; ranks are counted from 0.", r);
@@ -35,7 +36,7 @@ Placement::Placement(std::string_view type, const Dims& hierarchy, std::vector<i
                  r, world, world);
   }
   for (size_t i = 0; i < ranks.size(); ++i) {
-    auto& slot = index[static_cast<size_t>(ranks[i])];
+    auto& slot = at_index(index, ranks[i]);
     if (slot >= 0) fail_value("placement: rank {} is given twice; each rank holds one part.", ranks[i]);
     slot = static_cast<int>(i);
   }
@@ -67,7 +68,7 @@ Placement Placement::nested(std::string_view type, std::initializer_list<std::in
 }
 
 Placement Placement::all(std::string_view type) {
-  std::vector<int64_t> ranks(static_cast<size_t>(Context::current().world_size()));
+  std::vector<int64_t> ranks(to_size(Context::current().world_size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   return {type, std::move(ranks)};
 }
@@ -92,7 +93,7 @@ std::vector<int> Placement::group(int index, int rank_dim) const {
   int64_t step = contiguous_strides(hierarchy())[rank_dim];
   int64_t first = index - coordinate(index)[rank_dim] * step;
   std::vector<int> group;
-  for (int64_t i = 0; i < hierarchy()[rank_dim]; ++i) group.push_back(ranks()[static_cast<size_t>(first + i * step)]);
+  for (int64_t i = 0; i < hierarchy()[rank_dim]; ++i) group.push_back(at_index(ranks(), first + i * step));
   return group;
 }
 

@@ -12,6 +12,7 @@
 
 #include "holon/array/device.h"
 #include "holon/array/dims.h"
+#include "holon/base/index.h"
 
 namespace holon {
 
@@ -43,7 +44,7 @@ class Placement {
   // The place of a rank among ranks(); -1 if it is not there.
   int index_of(int rank) const {
     const auto& index = data().index;
-    return rank >= 0 && rank < static_cast<int>(index.size()) ? index[static_cast<size_t>(rank)] : -1;
+    return rank >= 0 && rank < static_cast<int>(index.size()) ? at_index(index, rank) : -1;
   }
   bool contains(int rank) const { return index_of(rank) >= 0; }
   // Where the index-th rank stands along each axis of the hierarchy.

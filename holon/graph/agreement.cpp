@@ -9,6 +9,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/comm/communicator.h"
 
 namespace holon::graph {
@@ -22,7 +23,7 @@ bool alone(const std::vector<int>& ranks) {
 }
 
 std::vector<uint64_t> gather(comm::Communicator& c, const char* what, uint64_t mine) {
-  std::vector<uint64_t> all(static_cast<size_t>(c.size()));
+  std::vector<uint64_t> all(to_size(c.size()));
   c.all_gather_bytes({.op = what, .dtype = DType::kInt64, .shape = {1}}, &mine, sizeof mine, all.data());
   return all;
 }
@@ -37,29 +38,29 @@ size_t first_difference(comm::Communicator& c, const std::vector<uint64_t>& mine
   std::vector<int64_t> counts(sizes.begin(), sizes.end());
   int64_t total = 0;
   for (int64_t n : counts) total += n;
-  std::vector<uint64_t> all(static_cast<size_t>(total));
+  std::vector<uint64_t> all(to_size(total));
   c.all_gather(mine.data(), all.data(), counts, DType::kInt64);
   const int64_t shortest = *std::min_element(counts.begin(), counts.end());
   for (int64_t i = 0; i < shortest; ++i) {
     int64_t at = 0;
     for (int64_t n : counts) {
-      if (all[static_cast<size_t>(at + i)] != all[static_cast<size_t>(i)]) return static_cast<size_t>(i);
+      if (at_index(all, at + i) != at_index(all, i)) return to_size(i);
       at += n;
     }
   }
-  return static_cast<size_t>(shortest);
+  return to_size(shortest);
 }
 
 // What each rank says, with the ranks that say the same.
 std::string everyones(comm::Communicator& c, std::string mine) {
   if (mine.size() > kTextBytes) mine.replace(kTextBytes - 3, std::string::npos, "...");
   mine.resize(kTextBytes, '\0');
-  std::string all(kTextBytes * static_cast<size_t>(c.size()), '\0');
+  std::string all(kTextBytes * to_size(c.size()), '\0');
   c.all_gather_bytes({.op = "graph's text"}, mine.data(), kTextBytes, all.data());
   std::vector<std::pair<std::string, std::string>> said;  // what, by which ranks
   for (int r = 0; r < c.size(); ++r) {
-    std::string text = all.c_str() + kTextBytes * static_cast<size_t>(r);
-    const std::string who = std::to_string(c.ranks()[static_cast<size_t>(r)]);
+    std::string text = all.c_str() + kTextBytes * to_size(r);
+    const std::string who = std::to_string(at_index(c.ranks(), r));
     auto it = std::find_if(said.begin(), said.end(), [&](auto& s) { return s.first == text; });
     if (it == said.end())
       said.emplace_back(text, "rank " + who);
@@ -72,7 +73,7 @@ std::string everyones(comm::Communicator& c, std::string mine) {
 }
 
 std::string place_of(const Graph& g, const Node& n) {
-  const std::string &scope = g.scopes[static_cast<size_t>(n.scope)], &site = g.sites[static_cast<size_t>(n.site)];
+  const std::string &scope = at_index(g.scopes, n.scope), &site = at_index(g.sites, n.site);
   return scope.empty() && site.empty()
       ? ""
       : fmt::format("  [{}{}{}]", scope, scope.empty() || site.empty() ? "" : ", ", site);

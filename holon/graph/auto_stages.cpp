@@ -5,6 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/capture/blocks.h"
 #include "holon/graph/nn_graph.h"
 
@@ -50,8 +51,8 @@ std::vector<Placement> split_ranks(const std::string& graph, const StateDict& te
         graph, stages, *at);
   hierarchy[0] /= stages;
   std::vector<Placement> parts;
-  const size_t each = at->ranks().size() / static_cast<size_t>(stages);
-  for (size_t s = 0; s < static_cast<size_t>(stages); ++s) {
+  const size_t each = at->ranks().size() / to_size(stages);
+  for (size_t s = 0; s < to_size(stages); ++s) {
     auto first = at->ranks().begin() + static_cast<std::ptrdiff_t>(s * each);
     parts.emplace_back(holon::name(at->device_type()), hierarchy,
                        std::vector<int64_t>(first, first + static_cast<std::ptrdiff_t>(each)));
@@ -92,11 +93,11 @@ void Graph::cut_into_stages(std::span<const Tensor> inputs) {
   for (size_t b = 0; b < chain.blocks.size(); ++b) {
     auto it = std::find_if(blocks.begin(), blocks.end(), [&](auto& block) { return block.first == chain.blocks[b]; });
     const int stage = chain.stage_of(static_cast<int>(b));
-    set_stage(it->second, stage, placements.empty() ? nullptr : &placements[static_cast<size_t>(stage)]);
+    set_stage(it->second, stage, placements.empty() ? nullptr : &at_index(placements, stage));
   }
   if (placements.empty()) return;
   for (int s = 0; s < config.stages(); ++s) {
-    const Placement& to = placements[static_cast<size_t>(s)];
+    const Placement& to = at_index(placements, s);
     const NdSbp whole = NdSbp::filled(static_cast<int>(to.hierarchy().size()), sbp::broadcast());
     for (auto& [path, root] : modules_)
       root.to_global(to, [&](const std::string&, const Tensor& t) {
@@ -108,7 +109,7 @@ void Graph::cut_into_stages(std::span<const Tensor> inputs) {
   for (auto& reading : chain.input_readers) {
     input_placements_.push_back(nullptr);
     if (reading.empty()) continue;
-    const Placement& to = placements[static_cast<size_t>(chain.stage_of(reading[0]))];
+    const Placement& to = at_index(placements, chain.stage_of(reading[0]));
     input_placements_.back() = placements_.emplace_back(std::make_shared<Placement>(to)).get();
   }
 }

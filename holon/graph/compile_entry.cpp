@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/graph/graph_entry.h"
 
@@ -54,8 +55,8 @@ class FreshCasts {
 void check_stages(const std::string& graph, std::span<const std::pair<std::string, int>> stages) {
   std::vector<bool> used;
   for (auto& [path, stage] : stages) {
-    if (stage >= static_cast<int>(used.size())) used.resize(static_cast<size_t>(stage) + 1);
-    used[static_cast<size_t>(stage)] = true;
+    if (stage >= static_cast<int>(used.size())) used.resize(to_size(stage) + 1);
+    at_index(used, stage) = true;
   }
   for (size_t s = 0; s < used.size(); ++s) {
     if (used[s]) continue;
@@ -251,7 +252,7 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     for (size_t i = 0; i < params.size(); ++i) place.emplace(params[i].impl(), i);
     const graph::Graph& first = e->captured[0];
     for (int32_t x : first.updates[u].externals)
-      link.params.push_back(place.at(first.externals[static_cast<size_t>(x)].tensor.impl()));
+      link.params.push_back(place.at(at_index(first.externals, x).tensor.impl()));
     HOLON_CHECK(link.params.size() == e->step->slots(u).size(), "{} slots for {} parameters", e->step->slots(u).size(),
                 link.params.size());
   }

@@ -10,6 +10,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 #include "holon/graph/cpp_optimizer.h"
 #include "holon/graph/graph_entry.h"
 #include "holon/kernels/copy.h"
@@ -175,20 +176,20 @@ void Graph::check_not_capturing() const {
 
 int Graph::find_current(std::span<const Tensor> inputs, uint64_t variant) {
   int found = find(inputs, variant);
-  if (found < 0 || !is_current(*entries_[static_cast<size_t>(found)])) return -1;
-  last_ = static_cast<size_t>(found);
+  if (found < 0 || !is_current(*at_index(entries_, found))) return -1;
+  last_ = to_size(found);
   return found;
 }
 
 size_t Graph::entry_for(std::span<const Tensor> inputs, uint64_t variant) {
   check_not_capturing();
   int found = find_current(inputs, variant);
-  if (found >= 0) return static_cast<size_t>(found);
+  if (found >= 0) return to_size(found);
   found = find(inputs, variant);
   std::shared_ptr<Entry> e = compile_entry(inputs, variant);
   if (found >= 0) {
-    entries_[static_cast<size_t>(found)] = e;
-    return last_ = static_cast<size_t>(found);
+    at_index(entries_, found) = e;
+    return last_ = to_size(found);
   }
   entries_.push_back(e);
   return last_ = entries_.size() - 1;

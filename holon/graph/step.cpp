@@ -5,6 +5,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/events.h"
 #include "holon/comm/background.h"
@@ -164,16 +165,16 @@ struct Step::Impl {
 
   void bind_inputs(const std::vector<Tensor>& given) {
     for (int32_t b : inputs) {
-      Buffer& buffer = program->buffers[static_cast<size_t>(b)];
-      const Array& a = given[static_cast<size_t>(buffer.index)].array();
+      Buffer& buffer = at_index(program->buffers, b);
+      const Array& a = at_index(given, buffer.index).array();
       buffer.storage->rebind(a.bytes() + buffer.at, buffer.bytes);
     }
   }
 
   void bind_externals() {
     for (size_t k = 0; k < externals.size(); ++k) {
-      Buffer& buffer = program->buffers[static_cast<size_t>(externals[k])];
-      const External& x = graph.externals[static_cast<size_t>(buffer.index)];
+      Buffer& buffer = at_index(program->buffers, externals[k]);
+      const External& x = at_index(graph.externals, buffer.index);
       const Array& a = x.tensor.array();
       std::byte* at = a.bytes();
       if (buffer.storage->data() != at) buffer.storage->rebind(at, a.storage->size());
@@ -183,7 +184,7 @@ struct Step::Impl {
   std::vector<Ref<Storage>> bind_outputs() {
     std::vector<Ref<Storage>> made;
     for (int32_t b : outputs) {
-      Buffer& buffer = program->buffers[static_cast<size_t>(b)];
+      Buffer& buffer = at_index(program->buffers, b);
       made.push_back(allocate_storage(buffer.bytes, buffer.device));
       buffer.storage->rebind(made.back()->data(), buffer.bytes);
     }
@@ -203,18 +204,18 @@ struct Step::Impl {
 
   std::string where(const Instruction& i) const {
     if (i.node < 0) return "";
-    const Node& n = graph.nodes[static_cast<size_t>(i.node)];
+    const Node& n = at_index(graph.nodes, i.node);
     std::string s;
-    if (const std::string& scope = graph.scopes[static_cast<size_t>(n.scope)]; !scope.empty()) s += " in " + scope;
-    if (const std::string& site = graph.sites[static_cast<size_t>(n.site)]; !site.empty()) s += " (" + site + ")";
+    if (const std::string& scope = at_index(graph.scopes, n.scope); !scope.empty()) s += " in " + scope;
+    if (const std::string& site = at_index(graph.sites, n.site); !site.empty()) s += " (" + site + ")";
     return s;
   }
 
   std::string label(const Instruction& i) const {
     if (i.node < 0) return i.verb() ? i.verb() : "output";
-    const Node& n = graph.nodes[static_cast<size_t>(i.node)];
+    const Node& n = at_index(graph.nodes, i.node);
     std::string op = n.op ? n.op->name() : name(n.kind);
-    const std::string& scope = graph.scopes[static_cast<size_t>(n.scope)];
+    const std::string& scope = at_index(graph.scopes, n.scope);
     if (i.verb()) op = i.verb();
     return scope.empty() ? op : scope + "." + op;
   }
@@ -224,7 +225,7 @@ struct Step::Impl {
   void run_traced(size_t& at) {
     const size_t n = program->instructions.size();
     for (auto& range : program->tasks) {
-      run_traced(at, static_cast<size_t>(range.first));
+      run_traced(at, to_size(range.first));
       const Task& t = range.task;
       const std::string text = t.str();
       tracing::Span span(graph.stages * graph.micro_batches > 1 ? std::string_view(text) : name(section_of(t.phase)),
@@ -234,7 +235,7 @@ struct Step::Impl {
         span.arg("micro_batch", static_cast<int64_t>(t.micro_batch));
         span.arg("section", name(section_of(t.phase)));
       }
-      run_traced(at, static_cast<size_t>(range.end));
+      run_traced(at, to_size(range.end));
     }
     run_traced(at, n);
   }
@@ -246,7 +247,7 @@ struct Step::Impl {
       tracing::Span span(text, i.waits() ? "graph wait" : "graph");
       if (span) {
         if (i.node >= 0) {
-          const Node& n = graph.nodes[static_cast<size_t>(i.node)];
+          const Node& n = at_index(graph.nodes, i.node);
           span.arg("stage", static_cast<int64_t>(n.stage));
           span.arg("section", name(n.section));
         }
@@ -304,14 +305,13 @@ struct Step::Impl {
     out.reserve(program->outputs.size());
     for (auto& part : program->outputs) {
       if (part.external >= 0) {
-        out.push_back(graph.externals[static_cast<size_t>(part.external)].tensor.detach());
+        out.push_back(at_index(graph.externals, part.external).tensor.detach());
         continue;
       }
       Array a;
       if (part.buffer >= 0) {
         a = part.array;
-        a.storage =
-            storages[static_cast<size_t>(std::find(outputs.begin(), outputs.end(), part.buffer) - outputs.begin())];
+        a.storage = at_index(storages, std::find(outputs.begin(), outputs.end(), part.buffer) - outputs.begin());
       }
       out.push_back(part.spec ? Tensor::global(std::move(a), part.shape, part.dtype, part.spec)
                               : Tensor::local(std::move(a)));

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/compute_type.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
@@ -106,7 +107,7 @@ void give_up_recording() { recorder->give_up(); }
 }  // namespace detail
 
 DType Chain::dtype_of(int16_t value) const {
-  const auto v = static_cast<size_t>(value);
+  const auto v = to_size(value);
   return v < inputs.size() ? inputs[v] : steps[v - inputs.size()].out;
 }
 

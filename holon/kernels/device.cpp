@@ -8,6 +8,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 
@@ -39,7 +40,7 @@ Extent extent_of(const Array& a) {
 
 std::vector<std::string> device_kernels(DeviceType type) {
   std::lock_guard lock(names().mutex);
-  std::vector<std::string> list = names().variants[static_cast<size_t>(type)];
+  std::vector<std::string> list = at_index(names().variants, type);
   std::sort(list.begin(), list.end());
   return list;
 }
@@ -54,7 +55,7 @@ namespace detail {
 void note_variant(DeviceType type, const char* kernel, bool taken) {
   if (taken) fail_runtime("the kernel {} has two variants for {} devices. Leave one of them out.", kernel, name(type));
   std::lock_guard lock(names().mutex);
-  names().variants[static_cast<size_t>(type)].emplace_back(kernel);
+  at_index(names().variants, type).emplace_back(kernel);
 }
 
 void count_host_run(const char* name) {
@@ -74,14 +75,14 @@ Array host_copy(const Array& a) {
   const Extent e = extent_of(a);
   const auto item = static_cast<int64_t>(size_bytes(a.dtype));
   Array copy;
-  copy.storage = allocate_storage(static_cast<size_t>((e.end - e.begin) * item));
+  copy.storage = allocate_storage(to_size((e.end - e.begin) * item));
   copy.offset = -e.begin;
   copy.shape = a.shape;
   copy.strides = a.strides;
   copy.dtype = a.dtype;
   if (e.end > e.begin)
     devices.copy_to_host(a.device.index, copy.storage->data(), a.bytes() + e.begin * item,
-                         static_cast<size_t>((e.end - e.begin) * item));
+                         to_size((e.end - e.begin) * item));
   return copy;
 }
 
@@ -91,8 +92,7 @@ void write_back(const Array& copy, const Array& to) {
   const auto item = static_cast<int64_t>(size_bytes(to.dtype));
   if (e.end > e.begin)
     device_runtime(to.device)->copy_from_host(to.device.index, to.bytes() + e.begin * item,
-                                              copy.bytes() + e.begin * item,
-                                              static_cast<size_t>((e.end - e.begin) * item));
+                                              copy.bytes() + e.begin * item, to_size((e.end - e.begin) * item));
 }
 
 }  // namespace detail

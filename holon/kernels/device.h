@@ -6,6 +6,7 @@
 // kernel: this header makes the kernel's table of variants, which backends only refer to.
 #pragma once
 
+#include "holon/base/index.h"
 #include "holon/kernels/variants.h"
 
 namespace holon::kernels {
@@ -33,7 +34,7 @@ R run_variant(R (*)(P...), const char* name, DeviceType type, A&&... args) {
     else
       return R{};
   }
-  if (auto* const variant = Variants::table[static_cast<size_t>(type)]) return variant(std::forward<A>(args)...);
+  if (auto* const variant = at_index(Variants::table, type)) return variant(std::forward<A>(args)...);
   return run_on_host(name, kFunction, std::forward<A>(args)...);
 }
 

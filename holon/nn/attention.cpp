@@ -1,6 +1,7 @@
 #include "holon/nn/attention.h"
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/nn/init.h"
 #include "holon/nn/weights.h"
 
@@ -17,7 +18,7 @@ LayoutByName below(const LayoutByName& layout, const std::string& name) {
 NdSbp sbp_of(const LayoutByName& layout, const Placement& placement, const char* name) {
   if (!placement) return {};
   if (layout) return layout(name, Tensor());
-  std::vector<Sbp> list(static_cast<size_t>(placement.hierarchy().size()), sbp::broadcast());
+  std::vector<Sbp> list(to_size(placement.hierarchy().size()), sbp::broadcast());
   return NdSbp(list);
 }
 

@@ -1,6 +1,7 @@
 // What x[...] with index tensors and masks comes down to: three ops on neighbouring axes (read, add up, write), of
 // which each rank does its part: what it holds of an indexed axis, or of the indices.
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/indexing.h"
 #include "holon/kernels/on_device.h"
@@ -249,7 +250,7 @@ HOLON_OP(window_put, "window_put(Tensor x, Tensor value, int[] starts, int[] ste
       if (g.needs(1)) {
         Tensor dv = g.dy();
         for (int a = 0; a < dv.ndim(); ++a) {
-          auto i = static_cast<size_t>(a);
+          auto i = to_size(a);
           int64_t start = g.ints("starts"_attr)[i], step = g.ints("steps"_attr)[i], size = g.ints("window"_attr)[i];
           if (size != dv.shape()[a]) dv = slice(dv, a, start, size > 0 ? start + (size - 1) * step + 1 : start, step);
         }

@@ -4,6 +4,7 @@
 
 #include "holon/base/ceil_div.h"
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/copy.h"
@@ -257,7 +258,7 @@ void put_here(const Tensor& x, const Key& key, const Array& value, bool accumula
     for (auto& t : key.tensors) held.push_back(t.full().array());
     for (int i = 0; i < k; ++i) {
       parts.push_back({first[axis + i], lengths[axis + i]});
-      indices.push_back(&held[static_cast<size_t>(i)]);
+      indices.push_back(&at_index(held, i));
     }
     int nb = v.ndim() - (shape.size() - k);
     for (int d = 0; d < shape.size(); ++d) {

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "holon/base/index.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -278,8 +279,8 @@ Tensor tensordot_of(const Tensor& a, const Tensor& b, const Dims& dims_a, const 
   for (int d = 0; d < a.ndim(); ++d) x.labels.push_back(1 + d);
   for (int d = 0; d < b.ndim(); ++d) y.labels.push_back(101 + d);
   for (int i = 0; i < dims_a.size(); ++i) {
-    auto p = static_cast<size_t>(normalize_axis(dims_a[i], a.ndim(), "tensordot")),
-         q = static_cast<size_t>(normalize_axis(dims_b[i], b.ndim(), "tensordot"));
+    auto p = to_size(normalize_axis(dims_a[i], a.ndim(), "tensordot")),
+         q = to_size(normalize_axis(dims_b[i], b.ndim(), "tensordot"));
     if (a.shape()[static_cast<int>(p)] != b.shape()[static_cast<int>(q)])
       fail_value("tensordot: axis {} of {} and axis {} of {} differ in size.", p, a.shape(), q, b.shape());
     if (x.labels[p] > 200 || y.labels[q] > 200)

@@ -3,6 +3,7 @@
 // before the last product.
 #include <cmath>
 
+#include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/ops.h"
 #include "holon/registry/op_def.h"
@@ -11,7 +12,7 @@ namespace holon::ops {
 namespace {
 
 NdSbp whole_over(const Placement& placement) {
-  std::vector<Sbp> list(static_cast<size_t>(placement.hierarchy().size()), sbp::broadcast());
+  std::vector<Sbp> list(to_size(placement.hierarchy().size()), sbp::broadcast());
   return NdSbp(list);
 }
 

@@ -6,6 +6,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/comm/communicator.h"
 #include "holon/kernels/copy.h"
@@ -47,7 +48,7 @@ bool has_peers() {
 
 void exchange_bytes(const char* op, const PartMeta& shown, uint64_t fingerprint, const void* mine, size_t bytes,
                     void* all) {
-  std::vector<int> ranks(static_cast<size_t>(Context::current().world_size()));
+  std::vector<int> ranks(to_size(Context::current().world_size()));
   for (size_t r = 0; r < ranks.size(); ++r) ranks[r] = static_cast<int>(r);
   const auto dtype = shown.dtype < 0 ? DType::kUInt8 : static_cast<DType>(shown.dtype);
   // Parts of another dtype are what the exchange is to find: the message says so itself.
@@ -81,7 +82,7 @@ void check_alike(const char* call, const Tensor& value, const Placement& placeme
   };
   const Array host = kernels::contiguous(kernels::on_device(value.array(), {}));
   const Word mine{PartMeta::of(value), hash_bytes(host.bytes(), host.nbytes())};
-  std::vector<Word> all(static_cast<size_t>(placement.size()));
+  std::vector<Word> all(to_size(placement.size()));
   comm::communicator(placement.ranks()).all_gather_bytes({call}, &mine, sizeof mine, all.data());
   for (size_t i = 1; i < all.size(); ++i) {
     const int first = placement.ranks()[0], other = placement.ranks()[i];

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::ops {
@@ -16,7 +17,7 @@ struct PartMeta {
   int64_t sizes[kMaxAxes] = {};
 
   static PartMeta of(const Tensor& x);
-  Dims shape() const { return Dims(std::span<const int64_t>(sizes, static_cast<size_t>(ndim))); }
+  Dims shape() const { return Dims(std::span<const int64_t>(sizes, to_size(ndim))); }
   std::string str() const;  // "float32 [4, 5]"
   uint64_t hash(uint64_t seed = 0) const;
   bool operator==(const PartMeta&) const = default;
@@ -31,7 +32,7 @@ void exchange_bytes(const char* op, const PartMeta& shown, uint64_t fingerprint,
                     void* all);
 template <class T>
 std::vector<T> exchange(const char* op, const PartMeta& shown, uint64_t fingerprint, const T& mine) {
-  std::vector<T> all(static_cast<size_t>(Context::current().world_size()));
+  std::vector<T> all(to_size(Context::current().world_size()));
   exchange_bytes(op, shown, fingerprint, &mine, sizeof(T), all.data());
   return all;
 }

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "holon/base/index.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/rules.h"
 #include "holon/ops/windows.h"
@@ -14,7 +15,7 @@ namespace {
 kernels::Pool2d pool_of(const AttrReader& c) {
   kernels::Pool2d p;
   for (int i = 0; i < 2; ++i) {
-    size_t k = static_cast<size_t>(i);
+    size_t k = to_size(i);
     p.kernel[i] = c.ints("kernel_size"_attr)[k];
     p.stride[i] = c.ints("stride"_attr)[k];
     p.padding[i] = p.padding[i + 2] = c.ints("padding"_attr)[k];

@@ -1,5 +1,6 @@
 // Shapes, continued: axes moved and turned, repetition, grids, diagonals, windows. Most are made of views; those with a
 // kernel are linear, so partial sums pass.
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/axes.h"
 #include "holon/ops/elementwise.h"
@@ -163,9 +164,9 @@ HOLON_OP(repeat_interleave_each, "repeat_interleave_each(Tensor x, Tensor repeat
       std::vector<int64_t> times = to_vector<int64_t>(repeats);
       std::vector<int64_t> places;
       for (int64_t i = 0; i < x.shape()[d]; ++i) {
-        int64_t n = times[times.size() == 1 ? 0 : static_cast<size_t>(i)];
+        int64_t n = times[times.size() == 1 ? 0 : to_size(i)];
         if (n < 0) fail_value("repeat_interleave: repeats has {} at {}; give 0 or more.", n, i);
-        places.insert(places.end(), static_cast<size_t>(n), i);
+        places.insert(places.end(), to_size(n), i);
       }
       Array index = Array::empty({static_cast<int64_t>(places.size())}, int64);
       std::copy(places.begin(), places.end(), index.data<int64_t>());
@@ -279,15 +280,14 @@ HOLON_OP(meshgrid, "meshgrid(Tensor... tensors, *, str indexing='ij') -> Tensor[
       auto place = [&](int i) { return swap && i < 2 ? 1 - i : i; };
       Dims shape = Dims::filled(n, 1);
       for (int i = 0; i < n; ++i) {
-        if (c.in(static_cast<size_t>(i)).ndim() > 1)
-          fail_value("meshgrid: tensor {} is {}; it must have one axis. Flatten it.", i,
-                     c.in(static_cast<size_t>(i)).shape());
-        shape[place(i)] = c.in(static_cast<size_t>(i)).numel();
+        if (c.in(to_size(i)).ndim() > 1)
+          fail_value("meshgrid: tensor {} is {}; it must have one axis. Flatten it.", i, c.in(to_size(i)).shape());
+        shape[place(i)] = c.in(to_size(i)).numel();
       }
       for (int i = 0; i < n; ++i) {
         Dims own = Dims::filled(n, 1);
         own[place(i)] = shape[place(i)];
-        c.out.push_back(expand(reshape(c.in(static_cast<size_t>(i)), own), shape));
+        c.out.push_back(expand(reshape(c.in(to_size(i)), own), shape));
       }
     });
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "holon/base/index.h"
 #include "holon/kernels/conv.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/rules.h"
@@ -178,14 +179,13 @@ HOLON_OP(pad_constant, "pad_constant(Tensor x, int[] before, int[] after, Scalar
     .hidden()
     .infer([](Infer& c) {
       Dims s = c.shape(0);
-      for (int a = 0; a < s.size(); ++a)
-        s[a] += c.ints("before"_attr)[static_cast<size_t>(a)] + c.ints("after"_attr)[static_cast<size_t>(a)];
+      for (int a = 0; a < s.size(); ++a) s[a] += at_index(c.ints("before"_attr), a) + at_index(c.ints("after"_attr), a);
       c.out(s, c.dtype_of(0));
     })
     .rule([](RuleCall& r) {
       bool cuts_only = true;
       for (int a = 0; a < r.in[0].shape.size(); ++a) {
-        int64_t b = r.ints("before"_attr)[static_cast<size_t>(a)], e = r.ints("after"_attr)[static_cast<size_t>(a)];
+        int64_t b = at_index(r.ints("before"_attr), a), e = at_index(r.ints("after"_attr), a);
         cuts_only &= b <= 0 && e <= 0;
         if (b || e) continue;
         int f = r.rule.factor();

@@ -3,6 +3,7 @@
 // units are whole.
 #include "holon/kernels/rnn.h"
 
+#include "holon/base/index.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"
@@ -70,7 +71,7 @@ void layers_body(BodyCall& c, std::string_view mode) {
   if (layers < 1 || layers > (1 << 20))
     fail_value("{}: num_layers is {}; it must be at least 1 and match the number of weights.", op, layers);
   if (!(p >= 0 && p <= 1)) fail_value("{}: dropout is {}; a probability must be from 0 to 1.", op, p);
-  size_t wanted = first + each * static_cast<size_t>(layers * ways);
+  size_t wanted = first + each * to_size(layers * ways);
   if (c.n_in() != wanted)
     fail_value("{}: {} tensors were passed, it takes {}: input, h0, {}then weight_ih, weight_hh{} for each of {} "
                "layers in {} direction(s).",
@@ -153,11 +154,11 @@ void batch_rule(RuleCall& r, std::initializer_list<int> sequences, std::initiali
                 std::initializer_list<int> out_sequences, std::initializer_list<int> out_states) {
   int f = r.rule.factor();
   for (int i : sequences)
-    if (given(r, static_cast<size_t>(i))) r.rule.in(static_cast<size_t>(i), 1, f);
+    if (given(r, to_size(i))) r.rule.in(to_size(i), 1, f);
   for (int i : states)
-    if (given(r, static_cast<size_t>(i))) r.rule.in(static_cast<size_t>(i), 0, f);
-  for (int o : out_sequences) r.rule.out(static_cast<size_t>(o), 1, f);
-  for (int o : out_states) r.rule.out(static_cast<size_t>(o), 0, f);
+    if (given(r, to_size(i))) r.rule.in(to_size(i), 0, f);
+  for (int o : out_sequences) r.rule.out(to_size(o), 1, f);
+  for (int o : out_states) r.rule.out(to_size(o), 0, f);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What the rooms with rules by function share, and what hidden ops ask of their inputs.
 #pragma once
 
+#include "holon/base/index.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {
@@ -10,8 +11,8 @@ inline void pass_partial(RuleCall& r, std::initializer_list<int> in, std::initia
   Signature s;
   for (size_t i = 0; i < r.in.size(); ++i) s.in.push_back(sbp::broadcast());
   for (size_t o = 0; o < r.out.size(); ++o) s.out.push_back(sbp::broadcast());
-  for (int i : in) s.in[static_cast<size_t>(i)] = sbp::partial_sum();
-  for (int o : out) s.out[static_cast<size_t>(o)] = sbp::partial_sum();
+  for (int i : in) at_index(s.in, i) = sbp::partial_sum();
+  for (int o : out) at_index(s.out, o) = sbp::partial_sum();
   r.rule.add(s);
 }
 

@@ -2,6 +2,7 @@
 // A reshape splits and merges axes: the outermost axis of a merged group carries the split, if its size divides evenly
 // among the ranks; the other axes of the group stay whole.
 #include "holon/base/ceil_div.h"
+#include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/scan.h"
@@ -374,7 +375,7 @@ HOLON_OP(split, "split(Tensor x, int[] split_sizes, int dim=0) -> Tensor[]")
         if (pieces[0] <= 0) fail_value("split: the size {} of a piece is not positive.", pieces[0]);
         int64_t size = pieces[0];
         int64_t whole = n / size;
-        pieces.assign(static_cast<size_t>(whole), size);
+        pieces.assign(to_size(whole), size);
         if (n % size || n == 0) pieces.push_back(n % size);
       }
       int64_t total = 0;

@@ -6,6 +6,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/communicator.h"
@@ -109,7 +110,7 @@ std::string sizes_text(std::span<const PartMeta> parts) {
 // What every rank of the world holds. Collective over the world.
 std::vector<PartMeta> exchange_metas(const Tensor& x, const GlobalSpec* spec) {
   const PartMeta mine = PartMeta::of(x);
-  if (!has_peers()) return std::vector<PartMeta>(static_cast<size_t>(Context::current().world_size()), mine);
+  if (!has_peers()) return std::vector<PartMeta>(to_size(Context::current().world_size()), mine);
   return exchange("to_global", mine, hash_text(spec->str()), mine);
 }
 
@@ -118,9 +119,9 @@ std::vector<PartMeta> exchange_metas(const Tensor& x, const GlobalSpec* spec) {
 Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
   const Placement& p = spec->placement;
   int first = p.ranks()[0];
-  const PartMeta& lead = parts[static_cast<size_t>(first)];
+  const PartMeta& lead = at_index(parts, first);
   for (int r : p.ranks()) {
-    const PartMeta& part = parts[static_cast<size_t>(r)];
+    const PartMeta& part = at_index(parts, r);
     if (part.dtype != lead.dtype)
       fail_runtime("to_global: the ranks disagree on dtype: rank {} {}, rank {} {}. Convert first, e.g. x.to(float32).",
                    first, name(static_cast<DType>(lead.dtype)), r, name(static_cast<DType>(part.dtype)));
@@ -136,17 +137,17 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
       Dims at = p.coordinate(i);
       bool counts = true;  // along the axes that do not split d, the first rank represents all
       for (int a = 0; a < at.size(); ++a) counts &= spec->nd_sbp[a].is_split(d) || at[a] == 0;
-      if (counts) total += parts[static_cast<size_t>(p.ranks()[static_cast<size_t>(i)])].sizes[d];
+      if (counts) total += at_index(parts, at_index(p.ranks(), i)).sizes[d];
     }
     shape[d] = total;
   }
   for (int i = 0; i < p.size(); ++i) {
-    int r = p.ranks()[static_cast<size_t>(i)];
+    int r = at_index(p.ranks(), i);
     Dims wanted = slice_of(shape, p, spec->nd_sbp, i).shape;
-    if (parts[static_cast<size_t>(r)].shape() != wanted)
+    if (at_index(parts, r).shape() != wanted)
       fail_runtime("to_global: the local parts do not form one tensor under {}: rank {} has {} and should have {} of "
                    "{}. Parts: {}. If a size is not divisible by the ranks, the first ones hold one more.",
-                   spec->nd_sbp, r, parts[static_cast<size_t>(r)].shape(), wanted, shape, sizes_text(parts));
+                   spec->nd_sbp, r, at_index(parts, r).shape(), wanted, shape, sizes_text(parts));
   }
   return shape;
 }
@@ -182,7 +183,7 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
     if (std::memcmp(theirs.bytes(), mine.bytes(), mine.nbytes()) != 0)
       fail_runtime("to_global: the value passed as broadcast differs on {} from that of rank {} (shape {}). Pass the "
                    "same value on every rank, or use split or partial_sum.",
-                   rank_text(), p.ranks()[static_cast<size_t>(source)], mine.shape);
+                   rank_text(), at_index(p.ranks(), source), mine.shape);
   };
   if (!mine.device.is_host())
     if (auto* devices = comm::device_communicator(p.ranks(), mine.device)) {
@@ -213,7 +214,7 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
                  value.bytes(), {1});
   } else {
     auto peers = group.open(info, own.bytes(), own.nbytes());
-    if (takes) std::memcpy(value.bytes(), peers[static_cast<size_t>(source)], value.nbytes());
+    if (takes) std::memcpy(value.bytes(), at_index(peers, source), value.nbytes());
     group.close();
   }
   if (takes) comm::note_bytes(value.nbytes());
@@ -238,7 +239,7 @@ Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) 
   if (check_meta) {
     auto parts = exchange_metas(x, spec);
     shape = logical_shape(parts, spec);
-    dtype = static_cast<DType>(parts[static_cast<size_t>(spec->placement.ranks()[0])].dtype);
+    dtype = static_cast<DType>(at_index(parts, spec->placement.ranks()[0]).dtype);
   } else {
     agree_on_part(x, spec);
     check_nd_sbp(shape, spec->placement, spec->nd_sbp, "to_global");

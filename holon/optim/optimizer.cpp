@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::optim {
@@ -29,7 +30,7 @@ Tensor loaded(const Tensor& t, DType dtype, const GlobalSpec* spec, const Tensor
 template <class S, class F>
 void for_state(const Rule& rule, S& slot, F&& f) {
   for (int k = 0; k < kMaxStates; ++k)
-    if (const char* name = state_name(rule, k)) f(name, slot.state[static_cast<size_t>(k)]);
+    if (const char* name = state_name(rule, k)) f(name, at_index(slot.state, k));
   if (rule.master_weights && size_bytes(slot.param.dtype()) == 2) f(kMaster, slot.master);
 }
 

@@ -6,6 +6,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/on_device.h"
 #include "holon/tensor/tensor.h"
 
@@ -46,7 +47,7 @@ void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Com
     it->second.push_back(i);
   }
   NoGradGuard guard;
-  const auto w = static_cast<size_t>(width);
+  const auto w = to_size(width);
   for (auto& [placement, which] : by_placement) {
     const int64_t n = static_cast<int64_t>(which.size() * w), ranks = placement.size();
     const int index = placement.index_of(context.rank());

@@ -5,6 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/optim.h"
@@ -59,7 +60,7 @@ void check_slot(const Rule& rule, const Slot& s, size_t i) {
     check_device(t, state);
   };
   for (int k = 0; k < kMaxStates; ++k)
-    if (const char* state = state_name(rule, k)) check_state(s.state[static_cast<size_t>(k)], state);
+    if (const char* state = state_name(rule, k)) check_state(at_index(s.state, k), state);
   if (uses_master(rule, p)) check_state(s.master, "the master copy");
 }
 
@@ -130,7 +131,7 @@ void count(const Rule& rule, Slot& s) {
   ++s.step;
   changed(s.param.array());
   for (int k = 0; k < kMaxStates; ++k)
-    if (state_name(rule, k)) changed(s.state[static_cast<size_t>(k)].array());
+    if (state_name(rule, k)) changed(at_index(s.state, k).array());
   if (uses_master(rule, s.param)) changed(s.master.array());
 }
 
@@ -143,7 +144,7 @@ bool one_kernel(const Rule& rule, std::span<const Slot> slots) {
     if (spec != s.param.spec() || s.grad.spec() != spec) return false;
     if (uses_master(rule, s.param) && !s.master.defined()) return false;
     for (int k = 0; k < kMaxStates; ++k)
-      if (state_name(rule, k) && !s.state[static_cast<size_t>(k)].defined()) return false;
+      if (state_name(rule, k) && !at_index(s.state, k).defined()) return false;
   }
   return true;
 }
@@ -263,7 +264,7 @@ void update(const Rule& rule, std::span<Slot> slots) {
     }
     bool first = false;
     for (int k = 0; k < kMaxStates; ++k) {
-      Tensor& state = s.state[static_cast<size_t>(k)];
+      Tensor& state = at_index(s.state, k);
       if (!state_name(rule, k) || state.defined()) continue;
       state = new_state(value, state_dtype(s.param));
       if (mine)
@@ -278,7 +279,7 @@ void update(const Rule& rule, std::span<Slot> slots) {
     part.parameter = uses_master(rule, s.param) ? s.master.array() : value.array();
     part.gradient = grad.array();
     for (int k = 0; k < kMaxStates; ++k) {
-      const Tensor& state = s.state[static_cast<size_t>(k)];
+      const Tensor& state = at_index(s.state, k);
       if (state_name(rule, k)) part.state[k] = state.array();
     }
     if (uses_master(rule, s.param)) part.rounded = value.array();

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::optim {
 
@@ -96,7 +97,7 @@ void run(const Rule& rule, std::span<Tensor> params, std::span<const Tensor> gra
   for (auto list : states) {
     if (const char* name = state_name(rule, k)) {
       check_list(list.size(), name);
-      for (size_t i = 0; i < slots.size(); ++i) slots[i].state[static_cast<size_t>(k)] = list[i];
+      for (size_t i = 0; i < slots.size(); ++i) at_index(slots[i].state, k) = list[i];
     }
     ++k;
   }
@@ -106,7 +107,7 @@ void run(const Rule& rule, std::span<Tensor> params, std::span<const Tensor> gra
   k = 0;
   for (auto list : states) {
     if (state_name(rule, k))
-      for (size_t i = 0; i < slots.size(); ++i) list[i] = slots[i].state[static_cast<size_t>(k)];
+      for (size_t i = 0; i < slots.size(); ++i) list[i] = at_index(slots[i].state, k);
     ++k;
   }
 }

@@ -6,6 +6,7 @@
 #include <set>
 #include <shared_mutex>
 
+#include "holon/base/index.h"
 #include "holon/registry/loading.h"
 
 namespace holon {
@@ -27,7 +28,7 @@ Names& names() {
 
 const std::string& AttrName::text() const {
   std::shared_lock lock(names().mutex);
-  return names().texts[static_cast<size_t>(number_)];
+  return at_index(names().texts, number_);
 }
 
 AttrName AttrName::of(std::string_view text) {

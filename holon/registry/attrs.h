@@ -11,6 +11,7 @@
 #include "holon/array/device.h"
 #include "holon/array/dims.h"
 #include "holon/array/scalar.h"
+#include "holon/base/index.h"
 #include "holon/base/small_vec.h"
 #include "holon/global/nd_sbp.h"
 #include "holon/global/placement.h"
@@ -76,9 +77,7 @@ class Attrs {
   }
   Placement as_placement(int i) const { return std::bit_cast<Placement>(word(i)); }
   NdSbp as_nd_sbp(int i) const { return std::bit_cast<NdSbp>(word(i)); }
-  std::span<const int64_t> as_ints(int i) const {
-    return {words_.data() + start_[i] + 1, static_cast<size_t>(word(i))};
-  }
+  std::span<const int64_t> as_ints(int i) const { return {words_.data() + start_[i] + 1, to_size(word(i))}; }
   // Gives an int attribute a value, also one that was None.
   void set_int(int i, int64_t v) {
     if (!has(i)) {

@@ -8,6 +8,7 @@
 #include <shared_mutex>
 
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/registry/loading.h"
 
 namespace holon {
@@ -53,7 +54,7 @@ OpDef* declare(std::string_view schema, int version, const char* file) {
   def->counter_attr = place("counter", ArgType::kInt);
   for (auto& a : def->schema.args) {
     if (a.attr < 0) continue;
-    const auto number = static_cast<size_t>(AttrName::of(a.name).number());
+    const auto number = to_size(AttrName::of(a.name).number());
     if (def->attr_places.size() <= number) def->attr_places.resize(number + 1, -1);
     def->attr_places[number] = static_cast<int8_t>(a.attr);
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/global/slice.h"
 #include "holon/registry/attr_name.h"
 #include "holon/registry/rule.h"
@@ -255,7 +256,7 @@ struct OpDef {
   std::vector<int8_t> attr_places;  // by the number of the name; -1: not one of its attributes
   // The place of an attribute. Errors: the op has none of that name (internal).
   int attr(AttrName name) const {
-    const auto n = static_cast<size_t>(name.number());
+    const auto n = to_size(name.number());
     if (n >= attr_places.size() || attr_places[n] < 0) [[unlikely]]
       fail_attr(name);
     return attr_places[n];

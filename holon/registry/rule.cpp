@@ -4,6 +4,7 @@
 #include <string>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon {
 
@@ -19,11 +20,11 @@ std::vector<Signature> Rule::signatures(uint32_t joint, uint32_t each) const {
   for (int f = 0; f < static_cast<int>(factors_.size()); ++f) {
     Signature s = blank();
     s.factor = f;
-    s.even_units = factors_[static_cast<size_t>(f)].even_units;
+    s.even_units = at_index(factors_, f).even_units;
     bool used = false;
     auto mark = [&](const Axes& axes, Sbp& sbp) {
       for (int a = 0; a < kMaxAxes; ++a)
-        if (axes[static_cast<size_t>(a)] == f) {
+        if (at_index(axes, a) == f) {
           sbp = sbp::split(a);
           used = true;
           return true;
@@ -34,7 +35,7 @@ std::vector<Signature> Rule::signatures(uint32_t joint, uint32_t each) const {
     bool out_ok = true;
     for (size_t i = 0; i < out_.size(); ++i) {
       if (mark(out_[i], s.out[i])) continue;
-      if (factors_[static_cast<size_t>(f)].contracts)
+      if (at_index(factors_, f).contracts)
         s.out[i] = sbp::partial_sum();
       else
         out_ok = false;
@@ -131,7 +132,7 @@ void apply_rule_text(std::string_view text, std::span<const Meta> in, std::span<
           n += std::to_string(lead - 1 - a);
           auto it = factors.find(n);
           set(i, a, it != factors.end() ? it->second : factors[n] = rule.factor(false));
-        } else if (auto& n = operands[i].names[static_cast<size_t>(a - lead)]; !is_whole(n)) {
+        } else if (auto& n = at_index(operands[i].names, a - lead); !is_whole(n)) {
           set(i, a, factor_of(n));
         }
       }
@@ -162,7 +163,7 @@ std::vector<Dims> shapes_by_rule(std::string_view text, std::span<const Dims> in
     for (int a = 0; a < n_lead; ++a) front.push_back(in[i][a]);
     lead = broadcast_shapes(lead, front, op);
     for (int a = 0; a < n_names; ++a) {
-      auto& name = ins[i].names[static_cast<size_t>(a)];
+      auto& name = at_index(ins[i].names, a);
       auto [it, fresh] = sizes.try_emplace(name, in[i][n_lead + a]);
       if (!fresh && it->second != in[i][n_lead + a])
         fail_value("{}: {} of the sharding rule \"{}\" has size {} and, in input {} of shape {}, {}.", op, name, text,

@@ -9,6 +9,7 @@
 
 #include "holon/array/dims.h"
 #include "holon/array/dtype.h"
+#include "holon/base/index.h"
 #include "holon/base/small_vec.h"
 #include "holon/global/sbp.h"
 
@@ -42,12 +43,8 @@ class Rule {
     return static_cast<int>(factors_.size()) - 1;
   }
   // Axes of an operand that are not set are whole.
-  void in(size_t operand, int axis, int factor) {
-    in_[operand][static_cast<size_t>(axis)] = static_cast<int16_t>(factor);
-  }
-  void out(size_t operand, int axis, int factor) {
-    out_[operand][static_cast<size_t>(axis)] = static_cast<int16_t>(factor);
-  }
+  void in(size_t operand, int axis, int factor) { at_index(in_[operand], axis) = static_cast<int16_t>(factor); }
+  void out(size_t operand, int axis, int factor) { at_index(out_[operand], axis) = static_cast<int16_t>(factor); }
   void add(Signature extra) { extra_.push_back(std::move(extra)); }
   size_t n_in() const { return in_.size(); }
   size_t n_out() const { return out_.size(); }

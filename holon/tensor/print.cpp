@@ -6,6 +6,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 #include "holon/tensor/node.h"
@@ -138,16 +139,16 @@ class Printer {
       std::string item;
       if (last) {
         item = text(at + i * a_.strides[axis]);
-        item.insert(0, static_cast<size_t>(format_.width) - item.size(), ' ');
+        item.insert(0, to_size(format_.width) - item.size(), ' ');
       } else {
         item = level(axis + 1, at + i * a_.strides[axis], indent + 1);
       }
       if (i > 0) {
         s += ",";
         if (!last) {
-          s.append(static_cast<size_t>(a_.ndim() - axis - 1), '\n').append(static_cast<size_t>(indent + 1), ' ');
+          s.append(to_size(a_.ndim() - axis - 1), '\n').append(to_size(indent + 1), ' ');
         } else if (column + static_cast<int>(item.size()) + 2 > print_options().line_width) {
-          s.append("\n").append(static_cast<size_t>(indent + 1), ' ');
+          s.append("\n").append(to_size(indent + 1), ' ');
           column = indent + 1;
         } else {
           s += " ";
@@ -156,7 +157,7 @@ class Printer {
       s += item;
       column += static_cast<int>(item.size()) + 2;
       if (next > i + 1 && next < a_.shape[axis]) {
-        s += last ? ",  ..." : ",\n" + std::string(static_cast<size_t>(indent + 1), ' ') + "...";
+        s += last ? ",  ..." : ",\n" + std::string(to_size(indent + 1), ' ') + "...";
         column += 6;
       }
     }
@@ -209,8 +210,7 @@ std::string text_of(const Tensor& t, const Array& a, bool whole) {
   std::string text = "tensor(" + values + mark;
   size_t last_line = text.size() - (text.rfind('\n') + 1) + 2;
   for (auto& s : tail) {
-    const bool breaks =
-        print_options().gather && last_line + s.size() + 2 > static_cast<size_t>(print_options().line_width);
+    const bool breaks = print_options().gather && last_line + s.size() + 2 > to_size(print_options().line_width);
     text += (breaks ? ",\n" + std::string(kIndent, ' ') : ", ") + s;
     last_line = s.size() + (breaks ? kIndent : last_line + 2);
   }

@@ -15,6 +15,7 @@
 
 #include "holon/array/array.h"
 #include "holon/array/scalar.h"
+#include "holon/base/index.h"
 #include "holon/base/ref.h"
 #include "holon/base/small_vec.h"
 #include "holon/global/spec.h"
@@ -77,7 +78,7 @@ class Tensor {
   std::span<T> data() const {
     check_data(DTypeOf<T>::value);
     return {impl_->array.defined() ? impl_->array.data<T>() : nullptr,
-            static_cast<size_t>(impl_->array.defined() ? impl_->array.numel() : 0)};
+            to_size(impl_->array.defined() ? impl_->array.numel() : 0)};
   }
 
   bool requires_grad() const { return here().requires_grad; }

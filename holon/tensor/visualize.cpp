@@ -5,6 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon {
 
@@ -62,7 +63,7 @@ size_t place_of(std::vector<Interval>& pieces, int64_t begin, int64_t size) {
   auto at =
       std::lower_bound(pieces.begin(), pieces.end(), begin, [](const Interval& i, int64_t b) { return i.begin < b; });
   if (at == pieces.end() || at->begin != begin) at = pieces.insert(at, {begin, size});
-  return static_cast<size_t>(at - pieces.begin());
+  return to_size(at - pieces.begin());
 }
 
 // Draws a plane as SVG below y0; returns where it ends.
@@ -85,7 +86,7 @@ struct Drawing {
 const char* colour(int rank) {
   static constexpr const char* kColours[] = {"#9ecae1", "#fdae6b", "#a1d99b", "#bcbddc",
                                              "#fa9fb5", "#c7b299", "#f7dc6f", "#99d8c9"};
-  return kColours[static_cast<size_t>(rank) % std::size(kColours)];
+  return kColours[to_size(rank) % std::size(kColours)];
 }
 
 // Lengths on the page: in proportion, but none too small to be written into.
@@ -174,7 +175,7 @@ Picture picture(const Dims& shape, DType dtype, const GlobalSpec* spec) {
     const Placement& placement = spec->placement;
     const NdSbp& sbp = spec->nd_sbp;
     for (int index = 0; index < static_cast<int>(placement.ranks().size()); ++index) {
-      const int rank = static_cast<int>(placement.ranks()[static_cast<size_t>(index)]);
+      const int rank = static_cast<int>(at_index(placement.ranks(), index));
       Slice slice = slice_of(shape, placement, sbp, index);
       if (slice.shape.numel() == 0) {
         idle.push_back(rank);

@@ -9,6 +9,7 @@
 #include "global_mode.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/registry/describe.h"
 
@@ -91,7 +92,7 @@ int ArgParser::find(PyObject* name) const {
   Py_ssize_t n;
   const char* p = PyUnicode_AsUTF8AndSize(name, &n);
   if (!p) raise_python();
-  std::string_view text(p, static_cast<size_t>(n));
+  std::string_view text(p, to_size(n));
   auto& args = op_.schema.args;
   for (size_t i = 0; i < args.size(); ++i)
     if (args[i].name == text || same_word(args[i].name, text)) return static_cast<int>(i);
@@ -128,8 +129,8 @@ bool ArgParser::assign_keywords(PyObject* const* values, PyObject* kwnames, Plac
     if (at < 0)
       fail_type("{}: there is no argument {}. Signature: {}", op_.public_name(), describe(name).substr(4), signature_);
     if (given[at])
-      fail_type("{}: argument {} was given twice. Signature: {}", op_.public_name(),
-                op_.schema.args[static_cast<size_t>(at)].name, signature_);
+      fail_type("{}: argument {} was given twice. Signature: {}", op_.public_name(), at_index(op_.schema.args, at).name,
+                signature_);
     given[at] = values[k];
   }
   return true;
@@ -177,7 +178,7 @@ void ArgParser::push(const ArgDef& a, PyObject* o, Attrs* attrs) const {
       Py_ssize_t n;
       const char* p = PyUnicode_AsUTF8AndSize(o, &n);
       if (!p) raise_python();
-      return attrs->push_text({p, static_cast<size_t>(n)});
+      return attrs->push_text({p, to_size(n)});
     }
     case ArgType::kDType: {
       DType v;
@@ -235,7 +236,7 @@ void ArgParser::take_scalar_form(size_t place, PyObject* const* given, const Sca
 }
 
 void ArgParser::make_mask_bool(ReadyCall* call) const {
-  Tensor& mask = call->inputs[static_cast<size_t>(mask_)];
+  Tensor& mask = at_index(call->inputs, mask_);
   if (!mask.defined() || mask.dtype() == boolean || is_floating(mask.dtype())) return;
   mask = OpCall("cast").in(mask).set("dtype", boolean).run();
 }
@@ -267,8 +268,8 @@ void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers,
 bool ArgParser::place(PyObject* const* args, size_t nargs, PyObject* kwnames, Placed* placed, bool raise) const {
   // int... takes all positional arguments from its place on, or one list.
   size_t n_taken = nargs;
-  if (variadic_ >= 0 && nargs > static_cast<size_t>(variadic_)) {
-    n_taken = static_cast<size_t>(variadic_);
+  if (variadic_ >= 0 && nargs > to_size(variadic_)) {
+    n_taken = to_size(variadic_);
     placed->rest = args + n_taken;
     placed->n_rest = nargs - n_taken;
     PyObject* first = placed->rest[0];
@@ -373,7 +374,7 @@ const ArgParser& Overloads::pick(PyObject* const* args, size_t nargs, PyObject* 
   for (auto* parser : parsers)
     if (parser->fits(args, nargs, kwnames)) return *parser;
   std::string got, all;
-  size_t n_named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  size_t n_named = kwnames ? to_size(PyTuple_GET_SIZE(kwnames)) : 0;
   for (size_t i = 0; i < nargs + n_named; ++i) {
     if (i > 0) got += ", ";
     if (i >= nargs)
@@ -546,14 +547,14 @@ PyObject* run(ReadyCall& call) {
   return tuple.release().ptr();
 }
 
-OpCall::OpCall(const char* op) : op_(find_op(op)), values_(static_cast<size_t>(op_.schema.n_attrs)) {}
+OpCall::OpCall(const char* op) : op_(find_op(op)), values_(to_size(op_.schema.n_attrs)) {}
 
 bool OpCall::has(const char* name) const {
   auto* a = op_.schema.find(name);
   return a && a->attr >= 0;
 }
 
-Attrs& OpCall::slot(const char* name) { return values_[static_cast<size_t>(op_.schema.attr(name))]; }
+Attrs& OpCall::slot(const char* name) { return at_index(values_, op_.schema.attr(name)); }
 
 OpCall& OpCall::set(const char* name, int64_t v) { return slot(name).push_int(v), *this; }
 OpCall& OpCall::set(const char* name, bool v) { return slot(name).push_bool(v), *this; }
@@ -569,7 +570,7 @@ Attrs OpCall::attrs() const {
   Attrs all;
   for (auto& a : op_.schema.args) {
     if (a.attr < 0) continue;
-    const Attrs& v = values_[static_cast<size_t>(a.attr)];
+    const Attrs& v = at_index(values_, a.attr);
     ArgDef first = a;
     first.attr = 0;
     if (v.size())

@@ -6,6 +6,7 @@
 #include "args.h"
 #include "bind.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/checkpoint/tree.h"
 
 namespace holon::python {
@@ -21,7 +22,7 @@ std::string text_of(PyObject* o, const std::string& path) {
     PyErr_Clear();
     fail_value("save: the text at obj{} is not valid Unicode. Save such bytes as a uint8 tensor.", path);
   }
-  return {text, static_cast<size_t>(size)};
+  return {text, to_size(size)};
 }
 
 // What can be a key, too; false: something else.

@@ -5,6 +5,7 @@
 
 #include "args.h"
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/tensor/print.h"
 
 namespace holon::python {
@@ -15,7 +16,7 @@ namespace {
 void read_ranks(PyObject* o, size_t depth, Dims* hierarchy, std::vector<int64_t>* ranks) {
   int64_t rank;
   if (!PyList_Check(o) && !PyTuple_Check(o) && to_int(o, &rank)) {
-    if (static_cast<size_t>(hierarchy->size()) != depth)
+    if (to_size(hierarchy->size()) != depth)
       fail_value("placement: found ranks={} where a row of ranks is expected; give lists of the same depth.", rank);
     ranks->push_back(rank);
     return;
@@ -24,9 +25,9 @@ void read_ranks(PyObject* o, size_t depth, Dims* hierarchy, std::vector<int64_t>
     fail_type("placement: ranks must be an int or (nested) lists of int, got {}.", describe(o));
   nb::object items = nb::steal(checked(PySequence_Fast(o, "placement: ranks must be lists of int")));
   int64_t n = PySequence_Fast_GET_SIZE(items.ptr());
-  if (static_cast<size_t>(hierarchy->size()) == depth && ranks->empty()) {
+  if (to_size(hierarchy->size()) == depth && ranks->empty()) {
     hierarchy->push_back(n);
-  } else if (static_cast<size_t>(hierarchy->size()) <= depth || (*hierarchy)[static_cast<int>(depth)] != n) {
+  } else if (to_size(hierarchy->size()) <= depth || (*hierarchy)[static_cast<int>(depth)] != n) {
     fail_value("placement: the rows in ranks differ in length; all rows of a grid must have the same.");
   }
   for (int64_t i = 0; i < n; ++i) read_ranks(PySequence_Fast_GET_ITEM(items.ptr(), i), depth + 1, hierarchy, ranks);

@@ -1,4 +1,5 @@
 // nn.Graph: Python's arguments, optimizers and lines of code for the core's Graph.
+#include "holon/base/index.h"
 #include "holon/graph/capture/blocks.h"
 #include "holon/graph/nn_graph.h"
 #include "holon/graph/picture/memory_use.h"
@@ -118,7 +119,7 @@ class PyOptimizer final : public nn::GraphOptimizer {
       nb::dict state = found ? nb::borrow<nb::dict>(found) : nb::dict();
       for (int k = 0; k < optim::kMaxStates; ++k)
         if (const char* name = optim::state_name(rule, k))
-          slot.state[static_cast<size_t>(k)] = nn::state_for(rule, slot.param, state_in(state, name));
+          at_index(slot.state, k) = nn::state_for(rule, slot.param, state_in(state, name));
       slot.master = nn::state_for(rule, slot.param, state_in(state, "master"));
       slot.step = 0;
       if (PyObject* step = PyDict_GetItemString(state.ptr(), "step")) {
@@ -140,8 +141,8 @@ class PyOptimizer final : public nn::GraphOptimizer {
       const Tensor& param = tensor_of(p.ptr());
       state["step"] = slot.step;
       for (int k = 0; k < optim::kMaxStates; ++k)
-        if (const char* name = optim::state_name(rule, k); name && slot.state[static_cast<size_t>(k)].defined())
-          state[name] = wrap_object(nn::state_for(rule, param, slot.state[static_cast<size_t>(k)]));
+        if (const char* name = optim::state_name(rule, k); name && at_index(slot.state, k).defined())
+          state[name] = wrap_object(nn::state_for(rule, param, at_index(slot.state, k)));
       if (slot.master.defined()) state["master"] = wrap_object(nn::state_for(rule, param, slot.master));
     }
   }
@@ -205,9 +206,9 @@ class PyGraph final : public nn::Graph {
     if (structure < 0) return nb::borrow(Py_NotImplemented);
     const int at = find_current(tensors, variant(structure));
     if (at < 0) return nb::borrow(Py_NotImplemented);
-    auto outputs = run(static_cast<size_t>(at), tensors);
+    auto outputs = run(to_size(at), tensors);
     size_t next = 0;
-    return put_together(out_trees_[static_cast<size_t>(at)].ptr(), outputs, &next);
+    return put_together(at_index(out_trees_, at).ptr(), outputs, &next);
   }
 
   // front: has begin(), build(args, kwargs) and end().
@@ -288,7 +289,7 @@ class PyGraph final : public nn::Graph {
         PyTuple_SET_ITEM(args.ptr(), static_cast<Py_ssize_t>(i), wrap(symbols[i]));
       kwargs = nb::dict();
     } else {
-      nb::object both = put_together(trees_[static_cast<size_t>(structure_ - kFlat)].ptr(), symbols, &next);
+      nb::object both = put_together(at_index(trees_, structure_ - kFlat).ptr(), symbols, &next);
       args = both[0];
       kwargs = both[1];
     }

@@ -1,6 +1,7 @@
 // Values to and from numpy and DLPack. A local CPU tensor shares its memory with the array, both ways.
 #include "call.h"
 #include "holon/array/device_runtime.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 #include "holon/tensor/tracer.h"
@@ -148,7 +149,7 @@ Array array_over(nb::handle a, const char* call) {
   void* data = held->buf;
   if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(item))
     fail_value("{}: the array's memory is not aligned. Pass a copy: a.copy().", call);
-  out.storage = borrow_storage(data, static_cast<size_t>(extent * item), held.get(), release_buffer);
+  out.storage = borrow_storage(data, to_size(extent * item), held.get(), release_buffer);
   held.release();
   return out;
 }
@@ -309,17 +310,16 @@ Tensor from_dlpack(nb::handle source) {
   }
   if (!known)
     fail_type("from_dlpack: an element type of code {} and {} bits has no tensor type.", d.dtype.code, d.dtype.bits);
-  a.shape = Dims(std::span<const int64_t>(d.shape, static_cast<size_t>(d.ndim)));
-  a.strides =
-      d.strides ? Dims(std::span<const int64_t>(d.strides, static_cast<size_t>(d.ndim))) : contiguous_strides(a.shape);
+  a.shape = Dims(std::span<const int64_t>(d.shape, to_size(d.ndim)));
+  a.strides = d.strides ? Dims(std::span<const int64_t>(d.strides, to_size(d.ndim))) : contiguous_strides(a.shape);
   int64_t extent = 1;
   for (int i = 0; i < a.ndim(); ++i) {
     if (a.strides[i] < 0 && a.shape[i] > 1) fail_value("from_dlpack: negative strides cannot be shared. Pass a copy.");
     extent += (std::max<int64_t>(a.shape[i], 1) - 1) * a.strides[i];
   }
   PyCapsule_SetName(capsule.ptr(), "used_dltensor");
-  a.storage = borrow_storage(static_cast<std::byte*>(d.data) + d.byte_offset,
-                             static_cast<size_t>(extent) * size_bytes(a.dtype), new Borrowed{m, d.device}, [](void* p) {
+  a.storage = borrow_storage(static_cast<std::byte*>(d.data) + d.byte_offset, to_size(extent) * size_bytes(a.dtype),
+                             new Borrowed{m, d.device}, [](void* p) {
                                if (!Py_IsInitialized()) return;
                                nb::gil_scoped_acquire gil;
                                auto* borrowed = static_cast<Borrowed*>(p);

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "call.h"
+#include "holon/base/index.h"
 #include "holon/dispatch/signature.h"
 #include "holon/registry/describe.h"
 #include "holon/registry/library.h"
@@ -27,8 +28,7 @@ PyTypeObject* op_function_type;
 PyObject* call_op(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) noexcept {
   return guarded([&] {
     ReadyCall call;
-    reinterpret_cast<OpFunction*>(self)->parser->parse(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames,
-                                                       &call);
+    reinterpret_cast<OpFunction*>(self)->parser->parse(args, to_size(PyVectorcall_NARGS(nargsf)), kwnames, &call);
     return run(call);
   });
 }
@@ -37,7 +37,7 @@ PyObject* call_in_place(PyObject* self, PyObject* const* args, size_t nargsf, Py
   return guarded([&] {
     ReadyCall call;
     auto* f = reinterpret_cast<OpFunction*>(self);
-    f->parser->parse(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames, &call);
+    f->parser->parse(args, to_size(PyVectorcall_NARGS(nargsf)), kwnames, &call);
     if (!call.first || call.inputs.empty() || (call.op != &f->parser->op() && call.first != args[0]))
       fail_type("{}_: the first argument must be Tensor: it is written to. Signature: {}",
                 f->parser->op().public_name(), f->parser->signature());
@@ -51,7 +51,7 @@ template <auto kCall>
 PyObject* call_overloaded(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) noexcept {
   return guarded([&] {
     OpFunction chosen = *reinterpret_cast<OpFunction*>(self);
-    chosen.parser = &chosen.overloads->pick(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+    chosen.parser = &chosen.overloads->pick(args, to_size(PyVectorcall_NARGS(nargsf)), kwnames);
     return kCall(reinterpret_cast<PyObject*>(&chosen), args, nargsf, kwnames);
   });
 }
@@ -80,7 +80,7 @@ PyObject* call_override(PyObject* self, PyObject* const* args, size_t nargs, PyO
   return guarded([&]() -> PyObject* {
     PyObject *type, *value, *trace;
     PyErr_Fetch(&type, &value, &trace);
-    const size_t n_named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+    const size_t n_named = kwnames ? to_size(PyTuple_GET_SIZE(kwnames)) : 0;
     PyObject* override = nullptr;
     for (size_t i = 0; i < nargs + n_named && !override; ++i) override = find_override(args[i]);
     if (!override) {
@@ -104,7 +104,7 @@ PyObject* call_override(PyObject* self, PyObject* const* args, size_t nargs, PyO
 template <auto kCall>
 PyObject* call_or_override(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) noexcept {
   PyObject* result = kCall(self, args, nargsf, kwnames);
-  return result ? result : call_override(self, args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+  return result ? result : call_override(self, args, to_size(PyVectorcall_NARGS(nargsf)), kwnames);
 }
 
 PyObject* descr_get(PyObject* self, PyObject* object, PyObject*) {

@@ -1,5 +1,6 @@
 // The update rules of optimizers, the clipping of gradients and the formulas of learning rates. python/holon/optim
 // keeps groups and schedules.
+#include "holon/base/index.h"
 #include "holon/optim/update.h"
 
 #include <nanobind/stl/vector.h>
@@ -126,7 +127,7 @@ void optimizer_step(const std::string& kind, HandleOf<"Sequence[Tensor]"> params
     s.param = tensor_of(p.ptr());
     s.grad = s.param.grad();
     for (int k = 0; k < optim::kMaxStates; ++k)
-      if (const char* name = optim::state_name(rule, k)) s.state[static_cast<size_t>(k)] = state_in(state, name);
+      if (const char* name = optim::state_name(rule, k)) at_index(s.state, k) = state_in(state, name);
     if (rule.master_weights) s.master = state_in(state, "master");
     if (PyObject* step = PyDict_GetItemString(state.ptr(), "step")) {
       double x = 0;

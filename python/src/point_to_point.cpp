@@ -5,6 +5,7 @@
 
 #include "args.h"
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/comm/communicator.h"
 #include "holon/kernels/copy.h"
 
@@ -58,7 +59,7 @@ Tensor recv(HandleOf<"int"> src, HandleOf<"Sequence[int]"> shape, nb::handle dty
     Header h;
     pair.broadcast(&h, sizeof h / sizeof(int64_t), int64, 0);
     type = static_cast<DType>(h.dtype);
-    sizes = Dims(std::span<const int64_t>(h.sizes, static_cast<size_t>(h.ndim)));
+    sizes = Dims(std::span<const int64_t>(h.sizes, to_size(h.ndim)));
   } else {
     IntList list;
     if (!to_ints(shape.ptr(), &list))

@@ -10,6 +10,7 @@
 #include "holon/array/memory.h"
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/report.h"
@@ -91,7 +92,7 @@ std::optional<size_t> bytes_or_none(const char* call, nb::handle bytes) {
   int64_t v;
   if (!to_int(bytes.ptr(), &v)) fail_type("{}: bytes must be int or None, got {}.", call, describe(bytes.ptr()));
   if (v < 0) fail_value("{}: {} bytes; give a number that is at least 0, or None.", call, v);
-  return static_cast<size_t>(v);
+  return to_size(v);
 }
 
 ObjectOf<"int | None"> bytes_or_none(std::optional<size_t> bytes) {
@@ -109,7 +110,7 @@ nb::typed<nb::list, nb::any> run_ranks(int n, HandleOf<"Callable[[int], Any]"> f
     comm::run_ranks(n, [&](int rank) {
       nb::gil_scoped_acquire acquire;
       try {
-        results[static_cast<size_t>(rank)] = fn(rank);
+        at_index(results, rank) = fn(rank);
       } catch (nb::python_error& e) {
         failure.keep(e);
         std::string what = e.what();
@@ -132,8 +133,8 @@ nb::typed<nb::list, nb::any> run_ranks(int n, HandleOf<"Callable[[int], Any]"> f
 void barrier() {
   int world = Context::current().world_size();
   if (world == 1) return;
-  std::vector<int> ranks(static_cast<size_t>(world));
-  for (int r = 0; r < world; ++r) ranks[static_cast<size_t>(r)] = r;
+  std::vector<int> ranks(to_size(world));
+  for (int r = 0; r < world; ++r) at_index(ranks, r) = r;
   comm::communicator(ranks).barrier();
 }
 

@@ -4,6 +4,7 @@
 
 #include "args.h"
 #include "bind.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
@@ -107,7 +108,7 @@ void bind_readers(nb::module_& m) {
           [](const data::ByteCorpus& c, int64_t offset, int64_t n) {
             if (n < 0 || n > c.size())
               fail(ErrorKind::kIndex, "corpus: {} bytes were requested; it has {}.", n, c.size());
-            std::string text(static_cast<size_t>(n), '\0');
+            std::string text(to_size(n), '\0');
             c.read(offset, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
             return nb::bytes(text.data(), text.size());
           },

@@ -3,6 +3,7 @@
 #include "global_mode.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/print.h"
 
@@ -37,9 +38,7 @@ PyObject* get_is_leaf(const Tensor& t) { return flag(t.is_leaf()); }
 PyObject* get_grad_fn(const Tensor& t) { return grad_fn_object(t).release().ptr(); }
 PyObject* get_data(const Tensor& t) { return wrap(t.detach()); }
 PyObject* get_ndim(const Tensor& t) { return PyLong_FromLong(t.ndim()); }
-PyObject* get_nbytes(const Tensor& t) {
-  return PyLong_FromSize_t(static_cast<size_t>(t.numel()) * size_bytes(t.dtype()));
-}
+PyObject* get_nbytes(const Tensor& t) { return PyLong_FromSize_t(to_size(t.numel()) * size_bytes(t.dtype())); }
 PyObject* get_is_cuda(const Tensor& t) {
   static const DeviceType cuda = parse_device_type("cuda");
   return flag(t.impl()->device.type == cuda);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "call.h"
+#include "holon/base/index.h"
 #include "holon/tensor/print.h"
 #include "size.h"
 
@@ -41,7 +42,7 @@ void dealloc(PyObject* self) {
 Tensor empty_of_size(PyObject* args) {
   static const ArgParser parser(find_op("empty"));
   ReadyCall call;
-  parser.parse(&PyTuple_GET_ITEM(args, 0), static_cast<size_t>(PyTuple_GET_SIZE(args)), nullptr, &call);
+  parser.parse(&PyTuple_GET_ITEM(args, 0), to_size(PyTuple_GET_SIZE(args)), nullptr, &call);
   return dispatch_one(*call.op, std::move(call.inputs), call.attrs);
 }
 

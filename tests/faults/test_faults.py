@@ -19,7 +19,7 @@ CAMPAIGN = Path(__file__).parent / "campaign.py"
 SLOW = 40  # seconds that a busy machine may take beyond a time-out; who hangs is killed after 60
 PLACE = r"(programs|graphs)\.py:\d+"
 # Before the ranks are connected there is no call yet; they say who is missing.
-MEETING = (
+RENDEZVOUS = (
     r"did not form|is not a store of Holon|while the world was forming|no store answers"
     r"|closed the connection|has joined the others"
 )
@@ -87,7 +87,7 @@ def check(world, timeout, says, culprit_too=False):
         what = f"{name_of(world, rank)}: {r['stderr']}"
         assert r["code"] == 1, what
         assert r["seconds"] < timeout + SLOW, f"after {r['seconds']} s, {what}"
-        if re.search(MEETING, r["says"]):
+        if re.search(RENDEZVOUS, r["says"]):
             assert re.search(rf"missing: [\d, ]*\b{culprit}\b|\brank {culprit}\b|Rank 0", r["says"]), what
             continue
         assert re.search(PLACE, r["says"]) and re.search(r"Error: \w+.*: .*call \d+", r["says"]), what
@@ -181,11 +181,11 @@ def check_graph(world, timeout, says, culprit_too=False):
         what = f"{name_of(world, rank)}: {r['stderr']}"
         assert r["code"] == 1, what
         assert r["seconds"] < timeout + SLOW, f"after {r['seconds']} s, {what}"
-        if re.search(MEETING, r["says"]):
+        if re.search(RENDEZVOUS, r["says"]):
             continue
-        assert re.search(PLACE, r["says"]) and re.search(r"Error: \w+.*: .*(call|take) \d+", r["says"]), what
+        assert re.search(PLACE, r["says"]) and re.search(r"Error: \w+.*: .*(call|receive) \d+", r["says"]), what
     said = [r["says"] for rank, r in enumerate(world["ranks"]) if rank != culprit or culprit_too]
-    if not all(re.search(MEETING, s) for s in said):
+    if not all(re.search(RENDEZVOUS, s) for s in said):
         says = says.replace("CULPRIT", str(culprit))
         assert any(re.search(says, s) for s in said), f"{name_of(world, '*')}: {said}"
 

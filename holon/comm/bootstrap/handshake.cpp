@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/comm/bootstrap/socket.h"
 
 namespace holon::comm {
@@ -27,7 +28,7 @@ std::string random_bytes(size_t n) {
   for (size_t have = 0; have < n;) {
     ssize_t got = getrandom(bytes.data() + have, n - have, 0);
     if (got < 0 && errno != EINTR) fail_runtime("cannot read random numbers from the system: {}.", strerror(errno));
-    if (got > 0) have += static_cast<size_t>(got);
+    if (got > 0) have += to_size(got);
   }
   return bytes;
 }

@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/base/trace.h"
 #include "holon/comm/bootstrap/address.h"
@@ -120,7 +121,7 @@ void write_fully(int fd, const char* data, size_t size) {
       continue;
     }
     if (n < 0 && errno != EINTR) return;
-    if (n > 0) data += n, size -= static_cast<size_t>(n);
+    if (n > 0) data += n, size -= to_size(n);
   }
 }
 
@@ -152,7 +153,7 @@ class Keeper {
       if (got < 0 && errno == EINTR) continue;
       if (got != sizeof next || next == 0) _exit(0);
       if (next < 0)
-        n = static_cast<size_t>(std::remove(groups, groups + n, -next) - groups);
+        n = to_size(std::remove(groups, groups + n, -next) - groups);
       else if (n < kMost)
         groups[n++] = next;
     }
@@ -194,7 +195,7 @@ class Launcher {
       fs::create_directories(o_.logdir, error);
       if (error) fail_value("cannot create --logdir {}: {}.", o_.logdir, error.message());
     }
-    ranks_.resize(static_cast<size_t>(o_.nproc_per_node));
+    ranks_.resize(to_size(o_.nproc_per_node));
     try {
       for (int local = 0; local < o_.nproc_per_node; ++local) start(local);
     } catch (...) {
@@ -304,7 +305,7 @@ class Launcher {
   }
 
   void start(int local) {
-    Rank& r = ranks_[static_cast<size_t>(local)];
+    Rank& r = at_index(ranks_, local);
     r.number = o_.node_rank * o_.nproc_per_node + local;
     Fd out_end, err_end;
     auto make_pipe = [&](Fd* mine, Fd* theirs) {
@@ -405,7 +406,7 @@ class Launcher {
     Lines& lines = is_err ? *r.err_lines : *r.out_lines;
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) fd = Fd(), lines.end();
     if (n <= 0) return;
-    const auto size = static_cast<size_t>(n);
+    const auto size = to_size(n);
     // All ranks are interrupted alike by Ctrl-C: where one was is enough to know.
     if (is_err && interrupted_by_ == SIGINT && !lines.has_had_traceback())
       for (Rank& other : ranks_)
@@ -523,7 +524,7 @@ class Launcher {
       return 128 + interrupted_by_;
     }
     if (first_failed_ < 0) return 0;
-    Rank* culprit = &ranks_[static_cast<size_t>(first_failed_)];
+    Rank* culprit = &at_index(ranks_, first_failed_);
     if (Rank* origin = reported_failure(); origin && origin->failed()) culprit = origin;
     // Other ranks may have written since: what matters stands last.
     std::string tail = culprit->tail;

@@ -9,6 +9,8 @@
 #include <mutex>
 #include <thread>
 
+#include "holon/base/index.h"
+
 namespace holon::comm {
 
 namespace {
@@ -47,7 +49,7 @@ struct Output::State {
         }
         lock.lock();
         if (n < 0 && error != EAGAIN && error != EINTR) break;  // nobody reads any more
-        if (n > 0) at += static_cast<size_t>(n), s->taken += static_cast<size_t>(n);
+        if (n > 0) at += to_size(n), s->taken += to_size(n);
         s->changed.notify_all();
       }
       s->writing = false;

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/comm/bootstrap/address.h"
 #include "holon/comm/bootstrap/scheduler.h"
@@ -131,7 +132,7 @@ Rendezvous rendezvous(const Context& context, const std::string& socket_name) {
 
   std::vector<std::string> known;
   for (int r = 0; r < size; ++r) {
-    m.ranks.push_back(decode(g.values[static_cast<size_t>(r)], &layout));
+    m.ranks.push_back(decode(at_index(g.values, r), &layout));
     if (layout != layout_text())
       fail_runtime("rank {} runs a different build of Holon from rank {}. Start all ranks from the same installation.",
                    r, rank);

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "holon/base/blocking.h"
+#include "holon/base/index.h"
 #include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/inherited.h"
 #include "holon/comm/bootstrap/liveness.h"
@@ -42,7 +43,7 @@ Io read_all(int fd, char* to, size_t size, Clock::time_point until) {
     if (!wait_ready(fd, POLLIN, until)) return Io::kLate;
     ssize_t n = recv(fd, to, size, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return Io::kClosed;
-    if (n > 0) to += n, size -= static_cast<size_t>(n);
+    if (n > 0) to += n, size -= to_size(n);
   }
   return Io::kDone;
 }
@@ -51,7 +52,7 @@ Io write_all(int fd, const char* from, size_t size, Clock::time_point until) {
   while (size) {
     ssize_t n = send(fd, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && errno != EAGAIN && errno != EINTR) return Io::kClosed;
-    if (n > 0) from += n, size -= static_cast<size_t>(n);
+    if (n > 0) from += n, size -= to_size(n);
     if (n < 0 && !wait_ready(fd, POLLOUT, until)) return Io::kLate;
   }
   return Io::kDone;
@@ -75,7 +76,7 @@ Handshake::State greet(int fd, const std::string& token, Clock::time_point until
     if (handshake.wanted() == 0 || !wait_ready(fd, POLLIN, until)) break;
     ssize_t n = recv(fd, buffer, std::min(sizeof buffer, handshake.wanted()), MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) break;
-    if (n > 0) handshake.take(buffer, static_cast<size_t>(n), &out);
+    if (n > 0) handshake.take(buffer, to_size(n), &out);
   }
   return handshake.state();
 }

@@ -11,6 +11,7 @@
 #include <deque>
 #include <map>
 
+#include "holon/base/index.h"
 #include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/inherited.h"
 #include "holon/comm/bootstrap/liveness.h"
@@ -176,7 +177,7 @@ class StoreServer::Loop {
   }
 
   size_t unknown() const {
-    return static_cast<size_t>(
+    return to_size(
         std::count_if(connections_.begin(), connections_.end(), [](const auto& c) { return !c.second.known(); }));
   }
 
@@ -196,8 +197,8 @@ class StoreServer::Loop {
     ssize_t n = read(c.fd.get(), buffer, c.known() ? sizeof buffer : c.handshake->wanted());
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return false;
     if (n < 0) return true;
-    if (!c.known()) return greet(c, buffer, static_cast<size_t>(n));
-    c.in.append(buffer, static_cast<size_t>(n));
+    if (!c.known()) return greet(c, buffer, to_size(n));
+    c.in.append(buffer, to_size(n));
     while (c.in.size() >= 4) {
       uint32_t size = get_u32(c.in.data());
       if (size == 0 || size > kStoreMaxFrame) return false;
@@ -392,7 +393,7 @@ class StoreServer::Loop {
       const ssize_t n = send(c.fd.get(), bytes.data() + c.sent, bytes.size() - c.sent, MSG_NOSIGNAL);
       if (n < 0 && errno != EAGAIN && errno != EINTR) return false;
       if (n < 0) break;
-      c.sent += static_cast<size_t>(n), c.unsent -= static_cast<size_t>(n);
+      c.sent += to_size(n), c.unsent -= to_size(n);
       if (c.sent < bytes.size()) continue;
       c.out.pop_front();
       c.sent = 0;

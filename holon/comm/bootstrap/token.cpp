@@ -11,6 +11,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/socket.h"
@@ -49,7 +50,7 @@ bool read_file(const std::string& path, std::string* token) {
     n = read(fd.get(), text, sizeof text);
   }
   if (n < 0) fail_runtime("cannot read the token file {}: {}.", path, strerror(errno));
-  token->assign(text, static_cast<size_t>(n));
+  token->assign(text, to_size(n));
   while (!token->empty() && std::isspace(static_cast<unsigned char>(token->back()))) token->pop_back();
   if (token->empty() || token->size() > kMost)
     fail_value("the token file {} holds {}; put a secret of up to {} characters into it, or remove it.", path,

@@ -9,6 +9,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/trace.h"
 #include "holon/comm/background.h"
@@ -42,16 +43,16 @@ HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int i
   for (int r : this->ranks()) {
     int host = world_.host_of(r);
     host_of_.push_back(host);
-    size_t at = static_cast<size_t>(std::find(order.begin(), order.end(), host) - order.begin());
+    size_t at = to_size(std::find(order.begin(), order.end(), host) - order.begin());
     if (at == order.size()) order.push_back(host), by_host_.emplace_back();
     local_place_.push_back(static_cast<int>(by_host_[at].size()));
     by_host_[at].push_back(static_cast<int>(host_of_.size()) - 1);
     hash_ = hash_words(hash_, r);
   }
-  auto mine = host_of_[static_cast<size_t>(index)];
+  auto mine = at_index(host_of_, index);
   my_host_ = static_cast<int>(std::find(order.begin(), order.end(), mine) - order.begin());
   std::vector<int> local;
-  for (int m : by_host_[static_cast<size_t>(my_host_)]) local.push_back(rank_of(m));
+  for (int m : at_index(by_host_, my_host_)) local.push_back(rank_of(m));
   local_ = &communicator(local);
   pointers_.resize(this->ranks().size());
 }
@@ -142,13 +143,12 @@ std::string HostsCommunicator::trouble(int64_t start_ns) const {
       std::vector<int> there;
       for (int m : by_host_[h]) there.push_back(rank_of(m));
       late += fmt::format("{}{} on {}", late.empty() ? "" : "; ", ranks_text(there),
-                          world_.host_name(host_of_[static_cast<size_t>(by_host_[h][0])]));
+                          world_.host_name(at_index(host_of_, by_host_[h][0])));
     }
   return fmt::format(
       "{}: the data for rank {} on {} did not arrive within {:g} s from other hosts: ranks {} ({}). Read their logs "
       "first, and check that the hosts reach each other; HOLON_COMM_TIMEOUT_S raises the limit.",
-      mine_.op, world_.rank(), world_.host_name(host_of_[static_cast<size_t>(index())]), world_.timeout_s(), late,
-      call_text());
+      mine_.op, world_.rank(), world_.host_name(at_index(host_of_, index())), world_.timeout_s(), late, call_text());
 }
 
 void HostsCommunicator::wait(Network::Transit& transit, bool received) {
@@ -190,7 +190,7 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
   begin(info, bytes);
   // Leaders tell each other what is called and how much each of their members shows.
   std::vector<uint64_t> sizes(ranks().size());
-  std::vector<uint64_t> local_sizes(static_cast<size_t>(local_->size()));
+  std::vector<uint64_t> local_sizes(to_size(local_->size()));
   uint64_t own = bytes;
   const uint64_t read = stats_.bytes_read;
   local_->all_gather_bytes(info, &own, sizeof own, local_sizes.data());
@@ -202,7 +202,7 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
   };
   std::vector<SizeList> size_lists;
   for (auto& members : by_host_) size_lists.emplace_back(members.size());
-  auto mine = static_cast<size_t>(my_host_);
+  auto mine = to_size(my_host_);
   if (leads()) {
     std::memcpy(size_lists[mine].bytes.data(), &mine_, sizeof mine_);
     std::copy(local_sizes.begin(), local_sizes.end(), size_lists[mine].sizes());
@@ -224,8 +224,7 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
       compare(theirs, rank_of(by_host_[h][0]));
     }
     for (size_t h = 0; h < by_host_.size(); ++h)
-      for (size_t i = 0; i < by_host_[h].size(); ++i)
-        sizes[static_cast<size_t>(by_host_[h][i])] = size_lists[h].sizes()[i];
+      for (size_t i = 0; i < by_host_[h].size(); ++i) at_index(sizes, by_host_[h][i]) = size_lists[h].sizes()[i];
   }
   CallInfo told = info;
   told.fingerprint ^= 2;
@@ -240,13 +239,12 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
     at.push_back(total);
     total += static_cast<int64_t>((size + 63) & ~uint64_t{63});
   }
-  shown_ = std::make_unique<Block>(static_cast<size_t>(total));
+  shown_ = std::make_unique<Block>(to_size(total));
   if (total > 0) {
     auto pulls_of = [&](int) {
       MemberPulls all;
       for (int o = 0; o < size(); ++o)
-        all.pulls.push_back(
-            row({o}, 0, at[static_cast<size_t>(o)], static_cast<int64_t>(sizes[static_cast<size_t>(o)])));
+        all.pulls.push_back(row({o}, 0, at_index(at, o), static_cast<int64_t>(at_index(sizes, o))));
       return all;
     };
     CallInfo bytes_info = info;
@@ -254,7 +252,7 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
     pull_or_throw(bytes_info, make_schedule(host_of_, index(), pulls_of, 1), data, bytes, shown_->data(), {1});
   }
   for (size_t m = 0; m < pointers_.size(); ++m) pointers_[m] = shown_->data() + at[m];
-  pointers_[static_cast<size_t>(index())] = static_cast<const std::byte*>(data);
+  at_index(pointers_, index()) = static_cast<const std::byte*>(data);
   return pointers_;
 }
 
@@ -268,10 +266,10 @@ void HostsCommunicator::pull_by(const CallInfo& info, const PullsOf& pulls_of, c
 
 void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DType dtype) {
   check_count("all_reduce", count);
-  const size_t unit = size_bytes(dtype), bytes = static_cast<size_t>(count) * unit;
+  const size_t unit = size_bytes(dtype), bytes = to_size(count) * unit;
   const int n = size();
   CallInfo info{"all_reduce", dtype, {count}, static_cast<uint64_t>(count)};
-  std::vector<int> everybody(static_cast<size_t>(n));
+  std::vector<int> everybody(to_size(n));
   std::iota(everybody.begin(), everybody.end(), 0);
   if (bytes <= kInlineBytes) {
     // Everybody sums everything, so that one message is enough. Peers may still read `in` when `out` is written.
@@ -279,7 +277,7 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
     pull_by(
         info, [&](int) { return MemberPulls{{row(everybody, 0, 0, count)}}; }, in, bytes, sums.data());
     if (bytes) std::memcpy(out, sums.data(), bytes);
-    note_bytes(bytes * static_cast<size_t>(n - 1));
+    note_bytes(bytes * to_size(n - 1));
     return;
   }
   const int64_t line = static_cast<int64_t>(64 / unit), lines = (count + line - 1) / line;
@@ -297,64 +295,62 @@ void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DTy
       },
       out, bytes, out);
   --stats_.calls;
-  const size_t mine = static_cast<size_t>(size_of(index())) * unit;
-  note_bytes(mine * static_cast<size_t>(n - 1) + bytes - mine);
+  const size_t mine = to_size(size_of(index())) * unit;
+  note_bytes(mine * to_size(n - 1) + bytes - mine);
 }
 
 void HostsCommunicator::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("reduce_scatter", counts);
   const int64_t count = sum(counts, size());
-  std::vector<int> everybody(static_cast<size_t>(size()));
+  std::vector<int> everybody(to_size(size()));
   std::iota(everybody.begin(), everybody.end(), 0);
   pull_by(
       {"reduce_scatter", dtype, {count}, hash_counts(counts)},
-      [&](int m) { return MemberPulls{{row(everybody, sum(counts, m), 0, counts[static_cast<size_t>(m)])}}; }, in,
-      static_cast<size_t>(count) * size_bytes(dtype), out);
-  note_bytes(static_cast<size_t>(counts[static_cast<size_t>(index())]) * size_bytes(dtype) *
-             static_cast<size_t>(size() - 1));
+      [&](int m) { return MemberPulls{{row(everybody, sum(counts, m), 0, at_index(counts, m))}}; }, in,
+      to_size(count) * size_bytes(dtype), out);
+  note_bytes(to_size(at_index(counts, index())) * size_bytes(dtype) * to_size(size() - 1));
 }
 
 void HostsCommunicator::all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("all_gather", counts);
-  const int64_t mine = counts[static_cast<size_t>(index())];
+  const int64_t mine = at_index(counts, index());
   pull_by(
       {"all_gather", dtype, {mine}, hash_counts(counts)},
       [&](int) {
         MemberPulls all;
-        for (int k = 0; k < size(); ++k)
-          all.pulls.push_back(row({k}, 0, sum(counts, k), counts[static_cast<size_t>(k)]));
+        for (int k = 0; k < size(); ++k) all.pulls.push_back(row({k}, 0, sum(counts, k), at_index(counts, k)));
         return all;
       },
-      in, static_cast<size_t>(mine) * size_bytes(dtype), out);
-  note_bytes(static_cast<size_t>(sum(counts, size()) - mine) * size_bytes(dtype));
+      in, to_size(mine) * size_bytes(dtype), out);
+  note_bytes(to_size(sum(counts, size()) - mine) * size_bytes(dtype));
 }
 
 void HostsCommunicator::all_to_all(const void* in, void* out, std::span<const int64_t> send_counts,
                                    std::span<const int64_t> recv_counts, DType dtype) {
   auto sent = exchange_counts(send_counts, recv_counts, dtype);
-  const auto n = static_cast<size_t>(size());
-  auto sends = [&](int k) { return std::span<const int64_t>(sent).subspan(static_cast<size_t>(k) * n, n); };
+  const auto n = to_size(size());
+  auto sends = [&](int k) { return std::span<const int64_t>(sent).subspan(to_size(k) * n, n); };
   pull_by(
       {"all_to_all", dtype, {sum(send_counts, size())}},
       [&](int m) {
         MemberPulls all;
         int64_t at = 0;
         for (int k = 0; k < size(); ++k) {
-          int64_t count = sends(k)[static_cast<size_t>(m)];
+          int64_t count = at_index(sends(k), m);
           all.pulls.push_back(row({k}, sum(sends(k), m), at, count));
           at += count;
         }
         return all;
       },
-      in, static_cast<size_t>(sum(send_counts, size())) * size_bytes(dtype), out);
-  int64_t read = sum(recv_counts, size()) - recv_counts[static_cast<size_t>(index())];
-  note_bytes(static_cast<size_t>(read) * size_bytes(dtype));
+      in, to_size(sum(send_counts, size())) * size_bytes(dtype), out);
+  int64_t read = sum(recv_counts, size()) - at_index(recv_counts, index());
+  note_bytes(to_size(read) * size_bytes(dtype));
 }
 
 void HostsCommunicator::broadcast(void* data, int64_t count, DType dtype, int root_index) {
   check_count("broadcast", count);
   check_root(root_index);
-  const size_t bytes = static_cast<size_t>(count) * size_bytes(dtype);
+  const size_t bytes = to_size(count) * size_bytes(dtype);
   const bool root = index() == root_index;
   CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};
   pull_by(

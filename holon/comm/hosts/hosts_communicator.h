@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/hosts/schedule.h"
 #include "holon/comm/net/network.h"
@@ -70,10 +71,10 @@ class HostsCommunicator final : public Communicator {
     int before, next;
   };
   Neighbours neighbours() const {
-    const size_t n = by_host_.size(), me = static_cast<size_t>(my_host_);
+    const size_t n = by_host_.size(), me = to_size(my_host_);
     return {rank_of(by_host_[(me + n - 1) % n][0]), rank_of(by_host_[(me + 1) % n][0])};
   }
-  int rank_of(int member) const { return ranks()[static_cast<size_t>(member)]; }
+  int rank_of(int member) const { return at_index(ranks(), member); }
   bool leads() const { return local_->index() == 0; }
 
   World& world_;

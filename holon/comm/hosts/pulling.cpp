@@ -1,5 +1,6 @@
 #include "holon/comm/hosts/pulling.h"
 
+#include "holon/base/index.h"
 #include "holon/kernels/regions.h"
 
 namespace holon::comm {
@@ -31,8 +32,7 @@ uint64_t HostsCommunicator::Pulling::tag_of(const Packet& p) const {
 void HostsCommunicator::Pulling::gather(std::byte* dst, const Dims& dst_strides, const std::vector<int>& owners,
                                         int64_t start, const Dims& strides, const Dims& shape) const {
   std::vector<const std::byte*> from;
-  for (int o : owners)
-    from.push_back(peers_[static_cast<size_t>(group_.local_place_[static_cast<size_t>(o)])] + start * item_);
+  for (int o : owners) from.push_back(at_index(peers_, at_index(group_.local_place_, o)) + start * item_);
   if (from.size() > 1)
     kernels::sum_region(dst, dst_strides, from, strides, shape, info_.dtype);
   else if (from[0] != dst)
@@ -96,9 +96,8 @@ void HostsCommunicator::Pulling::finish_pull(size_t i, std::span<const std::byte
   if (p.local() || (s_.direct && p.terms.size() == 1 && p.terms[0].holder == group_.index())) return;
   std::vector<const std::byte*> terms;
   for (const Term& t : p.terms)
-    terms.push_back(t.owners.empty()
-                        ? shown[static_cast<size_t>(group_.local_place_[static_cast<size_t>(t.holder)])] + t.at * item_
-                        : sums_[i]->data());
+    terms.push_back(t.owners.empty() ? at_index(shown, at_index(group_.local_place_, t.holder)) + t.at * item_
+                                     : sums_[i]->data());
   std::byte* dst = out_ + p.dst_start * item_;
   Dims strides = contiguous_strides(p.shape);
   if (terms.size() > 1)
@@ -125,10 +124,10 @@ void HostsCommunicator::Pulling::finish() {
     for (size_t i = 0; i < s_.pulls.size(); ++i) finish_pull(i, shown);
   } else {
     // Nobody else waits for it: each pull as soon as it is there.
-    std::vector<const std::byte*> own(static_cast<size_t>(group_.local_->size()), shown_);
+    std::vector<const std::byte*> own(to_size(group_.local_->size()), shown_);
     for (size_t i = 0; i < s_.pulls.size(); ++i) {
       for (const Term& t : s_.pulls[i].terms)
-        if (t.owners.empty()) wait_for(static_cast<size_t>(t.packet) + 1);
+        if (t.owners.empty()) wait_for(to_size(t.packet) + 1);
       finish_pull(i, own);
     }
     wait_for(incoming_.size());

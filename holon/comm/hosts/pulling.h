@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "holon/array/storage.h"
+#include "holon/base/index.h"
 #include "holon/comm/hosts/hosts_communicator.h"
 
 namespace holon::comm {
@@ -37,7 +38,7 @@ class HostsCommunicator::Pulling {
   void finish();
 
  private:
-  size_t bytes_of(int64_t elements) const { return static_cast<size_t>(elements * item_); }
+  size_t bytes_of(int64_t elements) const { return to_size(elements * item_); }
   uint64_t tag_of(const Packet& p) const;
   // dst receives a region of one member of this host, or the sum of those of several.
   void gather(std::byte* dst, const Dims& dst_strides, const std::vector<int>& owners, int64_t start,

@@ -8,6 +8,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/comm/background.h"
 #include "holon/comm/waiting.h"
 #include "holon/kernels/regions.h"
@@ -33,7 +34,7 @@ RemotePointToPoint::Peer RemotePointToPoint::peer(int rank, uint64_t pair, std::
   p.regions = std::move(regions);
   for (const Pull& b : p.regions) {
     p.at.push_back(p.bytes);
-    p.bytes += (static_cast<size_t>(b.shape.numel()) * size_bytes(dtype_) + 63) & ~size_t{63};
+    p.bytes += (to_size(b.shape.numel()) * size_bytes(dtype_) + 63) & ~size_t{63};
   }
   if (p.bytes) p.memory = static_cast<std::byte*>(allocate_block(p.bytes));
   return p;
@@ -54,7 +55,7 @@ uint64_t RemotePointToPoint::tag(const Peer& p, uint64_t round, uint64_t kind) c
 }
 
 const std::byte* RemotePointToPoint::region(int sender, size_t region) const {
-  const Peer& p = senders_[static_cast<size_t>(sender)];
+  const Peer& p = at_index(senders_, sender);
   return p.memory + p.at[region];
 }
 

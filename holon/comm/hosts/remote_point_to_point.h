@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "holon/array/storage.h"
+#include "holon/base/index.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/net/network.h"
 #include "holon/comm/pull.h"
@@ -40,7 +41,7 @@ class RemotePointToPoint {
   void finish_receive(const Call& call);
   // A region of the sender, row-major. Pre: finish_receive(). region: among those given to add_sender().
   const std::byte* region(int sender, size_t region) const;
-  uint64_t way(int sender) const { return senders_[static_cast<size_t>(sender)].note.way; }
+  uint64_t way(int sender) const { return at_index(senders_, sender).note.way; }
 
  private:
   struct Note {

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "holon/base/index.h"
+
 namespace holon::comm {
 
 namespace {
@@ -60,18 +62,18 @@ std::vector<int64_t> listed(const Dims& d) { return {d.begin(), d.end()}; }
 
 HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& pulls_of, int64_t item_bytes) {
   const int n = static_cast<int>(host_of.size());
-  const int my_host = host_of[static_cast<size_t>(me)];
-  auto host = [&](int member) { return host_of[static_cast<size_t>(member)]; };
+  const int my_host = at_index(host_of, me);
+  auto host = [&](int member) { return at_index(host_of, member); };
   // Hosts count in the order of their first members; a member's place is among those of its host.
-  std::vector<int> place(static_cast<size_t>(n));
+  std::vector<int> place(to_size(n));
   std::map<int, int> order, sizes;
   for (int m = 0; m < n; ++m) {
     order.emplace(host(m), static_cast<int>(order.size()));
-    place[static_cast<size_t>(m)] = sizes[host(m)]++;
+    at_index(place, m) = sizes[host(m)]++;
   }
   auto owners_by_host = [&](const Pull& pull) {
     std::vector<std::vector<int>> by(order.size());
-    for (int o : pull.owners) by[static_cast<size_t>(order[host(o)])].push_back(o);
+    for (int o : pull.owners) at_index(by, order[host(o)]).push_back(o);
     return by;
   };
 
@@ -108,23 +110,21 @@ HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& 
   }
 
   std::map<std::pair<int, int>, int> count;
-  std::vector<int64_t> shown(static_cast<size_t>(n));
-  std::vector<bool> all_direct(static_cast<size_t>(n), true);
+  std::vector<int64_t> shown(to_size(n));
+  std::vector<bool> all_direct(to_size(n), true);
   const int64_t line = std::max<int64_t>(1, 64 / item_bytes);
   for (Crossing& c : crossings) {
-    auto pick = [&](const std::vector<int>& from, int like) {
-      return static_cast<size_t>(place[static_cast<size_t>(like)]) % from.size();
-    };
+    auto pick = [&](const std::vector<int>& from, int like) { return to_size(at_index(place, like)) % from.size(); };
     c.sender = c.addends[pick(c.addends, c.wanted[0])];
     size_t which = pick(c.wanted, c.sender);
     c.receiver = c.wanted[which];
     c.at = c.direct[which];
     c.number = count[{c.sender, c.receiver}]++;
-    if (c.at < 0) all_direct[static_cast<size_t>(c.receiver)] = false;
+    if (c.at < 0) at_index(all_direct, c.receiver) = false;
   }
   for (Crossing& c : crossings) {
-    int64_t& used = shown[static_cast<size_t>(c.receiver)];
-    if (all_direct[static_cast<size_t>(c.receiver)]) {
+    int64_t& used = at_index(shown, c.receiver);
+    if (at_index(all_direct, c.receiver)) {
       used = std::max(used, c.at + c.shape.numel());
     } else {
       c.at = used;
@@ -143,8 +143,8 @@ HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& 
     if (host(c.sender) == my_host) s.reads_before |= c.addends.size() > 1 || c.addends[0] != c.sender;
     if (host(c.receiver) == my_host) s.reads_staged |= c.wanted.size() > 1;
   }
-  s.direct = all_direct[static_cast<size_t>(me)];
-  s.shown_elements = shown[static_cast<size_t>(me)];
+  s.direct = at_index(all_direct, me);
+  s.shown_elements = at_index(shown, me);
 
   for (const Pull& p : mine) {
     if (p.shape.numel() == 0) continue;

@@ -13,6 +13,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/comm/nccl/vendor_nccl.h"
 #include "holon/comm/waiting.h"
 #include "holon/kernels/cuda/stream.h"
@@ -175,14 +176,13 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
   };
 
   void do_all_reduce(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) override {
-    put(info, [&](cudaStream_t s) { return nccl::all_reduce(handle_, in, out, static_cast<size_t>(count), dtype, s); });
+    put(info, [&](cudaStream_t s) { return nccl::all_reduce(handle_, in, out, to_size(count), dtype, s); });
   }
   void do_reduce_scatter(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) override {
-    put(info,
-        [&](cudaStream_t s) { return nccl::reduce_scatter(handle_, in, out, static_cast<size_t>(count), dtype, s); });
+    put(info, [&](cudaStream_t s) { return nccl::reduce_scatter(handle_, in, out, to_size(count), dtype, s); });
   }
   void do_all_gather(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) override {
-    put(info, [&](cudaStream_t s) { return nccl::all_gather(handle_, in, out, static_cast<size_t>(count), dtype, s); });
+    put(info, [&](cudaStream_t s) { return nccl::all_gather(handle_, in, out, to_size(count), dtype, s); });
   }
   void do_broadcast(const CallInfo& info, void* data, size_t bytes, int root_index) override {
     put(info, [&](cudaStream_t s) { return nccl::broadcast(handle_, data, bytes, root_index, s); });
@@ -286,7 +286,7 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
     std::string error = message(word, kBytes);
     for (const int64_t began = now_ns(); error.empty() && cudaStreamQuery(own_) == cudaErrorNotReady;) {
       cudaGetLastError();
-      const int peer = ranks()[static_cast<size_t>(1 - index())];
+      const int peer = at_index(ranks(), 1 - index());
       if (world_->host_of(peer) == world_->host_of(world_->rank()) && !world_->ended(peer).empty())
         error = fmt::format("rank {} {}", peer, world_->ended(peer));
       if (static_cast<double>(now_ns() - began) > world_->timeout_s() * 1e9)

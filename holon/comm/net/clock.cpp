@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::comm {
 
@@ -28,7 +29,7 @@ uint64_t tag(int host, int round, bool answer) {
 
 int64_t clock_offset_ns(Network& network, const Hosts& hosts, int rank, StoreClient& store, double limit_s,
                         const std::function<std::string()>& failed) {
-  const int my_host = hosts.of_rank[static_cast<size_t>(rank)], count = static_cast<int>(hosts.names.size());
+  const int my_host = at_index(hosts.of_rank, rank), count = static_cast<int>(hosts.names.size());
   auto leader = [&](int host) {
     return static_cast<int>(std::find(hosts.of_rank.begin(), hosts.of_rank.end(), host) - hosts.of_rank.begin());
   };

@@ -12,6 +12,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/comm/bootstrap/handshake.h"
 
 namespace holon::comm {
@@ -69,7 +70,7 @@ struct Talk {
           *why = strerror(errno);
           return State::kStranger;
         }
-        out.erase(0, static_cast<size_t>(n));
+        out.erase(0, to_size(n));
       }
       if (handshake.state() != State::kGoesOn) return handshake.state();
       char buffer[64];
@@ -79,7 +80,7 @@ struct Talk {
         *why = n == 0 ? "it closed the connection" : strerror(errno);
         return State::kStranger;
       }
-      if (handshake.take(buffer, static_cast<size_t>(n), &out) == State::kStranger) *why = "it is not a rank of Holon";
+      if (handshake.take(buffer, to_size(n), &out) == State::kStranger) *why = "it is not a rank of Holon";
     }
   }
 };
@@ -122,11 +123,11 @@ class Connecting {
   static Clock::duration seconds(double s) {
     return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(s, 1e8)));
   }
-  int host(int r) const { return rendezvous_.hosts.of_rank[static_cast<size_t>(r)]; }
+  int host(int r) const { return at_index(rendezvous_.hosts.of_rank, r); }
   std::string purpose(const Place& listener, int listening_rank) const {
     return fmt::format("data of rank {} {}", listening_rank, listener.id);
   }
-  const Place& place(int r) const { return places_[static_cast<size_t>(r)]; }
+  const Place& place(int r) const { return at_index(places_, r); }
 
   void listen() {
     std::string why;
@@ -269,7 +270,7 @@ class Connecting {
         rank_, outgoing_.size() + missing_.size(), outgoing_.size() + missing_.size() == 1 ? "" : "s", timeout_s_, what,
         list_interfaces());
   }
-  const std::string& host_name(int r) const { return rendezvous_.hosts.names[static_cast<size_t>(host(r))]; }
+  const std::string& host_name(int r) const { return at_index(rendezvous_.hosts.names, host(r)); }
 
   const int rank_;
   const Rendezvous& rendezvous_;

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "holon/base/blocking.h"
+#include "holon/base/index.h"
 
 namespace holon::comm {
 
@@ -98,7 +99,7 @@ Got receive_fds(int socket, Note* note, std::vector<Fd>* fds, std::string* reaso
     }
   }
   if (n < static_cast<ssize_t>(sizeof *note) || note->magic != kMagic) return Got::kClosed;
-  const size_t length = static_cast<size_t>(n) - sizeof *note;
+  const size_t length = to_size(n) - sizeof *note;
   if (note->number == kGivesUp && length > 0) {
     if (reason) reason->assign(text, length);
     return Got::kReason;
@@ -259,7 +260,7 @@ class Lead {
       case Got::kNoRoom: fail_without_room(ranks_[0].rank, ranks_.size());
       case Got::kMessage: break;
     }
-    const auto r = static_cast<size_t>(note.number);
+    const auto r = to_size(note.number);
     if (got.size() != 1 || r < 1 || r >= ranks_.size() || peers_[r].socket) return true;
     peers_[r].socket = std::move(socket);
     fds_[r] = std::move(got[0]);
@@ -274,9 +275,9 @@ class Lead {
     Note note{};
     std::vector<Fd> none;
     for (Got got; p.socket && (got = receive_fds(p.socket.get(), &note, &none, nullptr)) != Got::kNothing;) {
-      if (got != Got::kMessage || note.number < 0 || static_cast<size_t>(note.number) > p.sent) fail_closed(ranks_[r]);
-      on_the_way_ -= static_cast<size_t>(note.number) - p.taken;
-      p.taken = static_cast<size_t>(note.number);
+      if (got != Got::kMessage || note.number < 0 || to_size(note.number) > p.sent) fail_closed(ranks_[r]);
+      on_the_way_ -= to_size(note.number) - p.taken;
+      p.taken = to_size(note.number);
       if (has_all(p)) {
         ++done_;
         return;
@@ -325,7 +326,7 @@ std::vector<Fd> lead_exchange(const FdListener& listener, int my_fd, int extra, 
 std::vector<Fd> join_exchange(const std::string& leader_name, int place, int my_fd, const std::vector<Watched>& ranks,
                               Fd* extra, double timeout_s) {
   const auto until = after(timeout_s);
-  const Watched &leader = ranks[0], &me = ranks[static_cast<size_t>(place)];
+  const Watched &leader = ranks[0], &me = at_index(ranks, place);
   Fd s(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!s) fail_runtime("rank {} cannot create a Unix socket: {}.", me.rank, strerror(errno));
   sockaddr_un address;

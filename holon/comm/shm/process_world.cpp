@@ -17,6 +17,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/base/trace.h"
@@ -55,7 +56,7 @@ struct Parts {
 // Ranks that are pinned have a core each, which only all of them together show.
 int shared_cores(const Parts& parts) {
   CoreSet all;
-  for (int r : parts.local) all.add(CoreSet::parse(parts.rendezvous.ranks[static_cast<size_t>(r)].cores));
+  for (int r : parts.local) all.add(CoreSet::parse(at_index(parts.rendezvous.ranks, r).cores));
   return all.count();
 }
 
@@ -71,9 +72,7 @@ class ProcessWorld final : public World {
     if (!arena_.contains(data)) return std::nullopt;
     return static_cast<uint64_t>(static_cast<const std::byte*>(data) - arena_.base);
   }
-  const std::byte* address(int rank, uint64_t offset) const override {
-    return parts_.arenas[static_cast<size_t>(rank)] + offset;
-  }
+  const std::byte* address(int rank, uint64_t offset) const override { return at_index(parts_.arenas, rank) + offset; }
 
   Network& network() const override {
     require_own("a message to another host");
@@ -81,7 +80,7 @@ class ProcessWorld final : public World {
   }
 
   std::string how_it_ended(int rank) const override {
-    auto& process = parts_.processes[static_cast<size_t>(rank)];
+    auto& process = at_index(parts_.processes, rank);
     const bool gone = process.gone();
     // Looked at last: it may have said so just before it went.
     if (block().rank_entry(rank).finished.load()) return "has exited";
@@ -189,7 +188,7 @@ void share_memory(const Context& context, const FdListener& listener, double lim
   const Arena& arena = process_arena();
   const auto place = std::find(parts->local.begin(), parts->local.end(), context.rank()) - parts->local.begin();
   std::vector<Watched> watched;
-  for (int r : parts->local) watched.push_back(Watched::open(parts->rendezvous.ranks[static_cast<size_t>(r)].pid, r));
+  for (int r : parts->local) watched.push_back(Watched::open(at_index(parts->rendezvous.ranks, r).pid, r));
 
   // The control block of a host has no owner: it lives as long as anybody maps it.
   Fd control;
@@ -207,7 +206,7 @@ void share_memory(const Context& context, const FdListener& listener, double lim
     parts->block.create(context.world_size());
     arenas = lead_exchange(listener, arena.fd, control.get(), watched, limit_s);
   } else {
-    const RankInfo& leader = parts->rendezvous.ranks[static_cast<size_t>(parts->local[0])];
+    const RankInfo& leader = at_index(parts->rendezvous.ranks, parts->local[0]);
     try {
       arenas = join_exchange(leader.socket, static_cast<int>(place), arena.fd, watched, &control, limit_s);
     } catch (const Error& e) {
@@ -220,11 +219,11 @@ void share_memory(const Context& context, const FdListener& listener, double lim
     }
     map_control();
   }
-  const auto size = static_cast<size_t>(context.world_size());
+  const auto size = to_size(context.world_size());
   parts->arenas.resize(size);
   parts->processes.resize(size);
   for (size_t i = 0; i < parts->local.size(); ++i) {
-    const auto r = static_cast<size_t>(parts->local[i]);
+    const auto r = to_size(parts->local[i]);
     parts->processes[r] = std::move(watched[i]);
     if (parts->local[i] == context.rank()) {
       parts->arenas[r] = arena.base;
@@ -234,8 +233,8 @@ void share_memory(const Context& context, const FdListener& listener, double lim
     if (fstat(arenas[i].get(), &info) != 0)
       fail_runtime("cannot read the size of rank {}'s arena: {}.", r, strerror(errno));
     // Read-only: no mistake of this rank can change another's tensors.
-    parts->arenas[r] = static_cast<std::byte*>(
-        map_or_fail(arenas[i].get(), static_cast<size_t>(info.st_size), PROT_READ, "a peer's arena"));
+    parts->arenas[r] =
+        static_cast<std::byte*>(map_or_fail(arenas[i].get(), to_size(info.st_size), PROT_READ, "a peer's arena"));
   }
 }
 
@@ -254,8 +253,8 @@ void connect_hosts(const Context& context, double limit_s, Parts* parts) {
 std::shared_ptr<World> join_processes(const Context& context) {
   HOLON_CHECK(process_arena().fd >= 0, "the arena of a world of {} processes is private", context.world_size());
   BlockingScope unlocked;
-  const auto size = static_cast<size_t>(context.world_size());
-  const auto rank = static_cast<size_t>(context.rank());
+  const auto size = to_size(context.world_size());
+  const auto rank = to_size(context.rank());
   const double limit_s = settings::number("HOLON_RENDEZVOUS_TIMEOUT_S");
 
   FdListener listener;

@@ -10,6 +10,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/comm/bootstrap/liveness.h"
 
 namespace holon::comm {
@@ -37,9 +38,7 @@ struct Sentry::State {
   std::atomic<Network*> network{nullptr};
   bool listening = false;
 
-  const std::string& host_of(int r) const {
-    return hosts.names[static_cast<size_t>(hosts.of_rank[static_cast<size_t>(r)])];
-  }
+  const std::string& host_of(int r) const { return at_index(hosts.names, at_index(hosts.of_rank, r)); }
   bool finished(int r) const { return block.rank_entry(r).finished.load() != 0; }
   bool over(size_t i) const { return finished(local[i]) || processes[i].gone(); }
 
@@ -125,7 +124,7 @@ Sentry::Sentry(ControlBlock block, int rank, std::vector<int> local, const std::
   s.rank = rank;
   s.local = std::move(local);
   for (int r : s.local) {
-    const Watched& w = processes[static_cast<size_t>(r)];
+    const Watched& w = at_index(processes, r);
     s.processes.push_back({w.pid, Fd(w.pidfd ? fcntl(w.pidfd.get(), F_DUPFD_CLOEXEC, 0) : -1), r});
   }
   s.hosts = rendezvous.hosts;
@@ -135,7 +134,7 @@ Sentry::Sentry(ControlBlock block, int rank, std::vector<int> local, const std::
 }
 
 void Sentry::leave_will(const Rendezvous& rendezvous, int rank, const std::string& what) {
-  const auto& host = rendezvous.hosts.names[static_cast<size_t>(rendezvous.hosts.of_rank[static_cast<size_t>(rank)])];
+  const auto& host = at_index(rendezvous.hosts.names, at_index(rendezvous.hosts.of_rank, rank));
   rendezvous.client->will(kAbortedKey, fmt::format("{} {}", rank, ended_text(what, host)));
 }
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/cost/machine.h"
 #include "holon/graph/picture/work.h"
 #include "holon/graph/schedule/cut.h"
@@ -42,7 +43,7 @@ class Chains {
     auto [it, fresh] = of_scope_.try_emplace(scope, -1);
     if (fresh)
       for (size_t b = 0; b < chain_.blocks.size(); ++b)
-        if (within(g_.scopes[static_cast<size_t>(scope)], chain_.blocks[b])) it->second = static_cast<int>(b);
+        if (within(at_index(g_.scopes, scope), chain_.blocks[b])) it->second = static_cast<int>(b);
     return it->second;
   }
   static bool within(const std::string& scope, const std::string& path) {
@@ -52,10 +53,10 @@ class Chains {
   void find_blocks() {
     std::vector<bool> seen_scope(g_.scopes.size(), false), seen_path(paths_.size(), false);
     for (auto& n : g_.nodes) {
-      if (n.section != Section::kForward || seen_scope[static_cast<size_t>(n.scope)]) continue;
-      seen_scope[static_cast<size_t>(n.scope)] = true;
+      if (n.section != Section::kForward || at_index(seen_scope, n.scope)) continue;
+      at_index(seen_scope, n.scope) = true;
       for (size_t p = 0; p < paths_.size(); ++p)
-        if (!seen_path[p] && within(g_.scopes[static_cast<size_t>(n.scope)], paths_[p])) {
+        if (!seen_path[p] && within(at_index(g_.scopes, n.scope), paths_[p])) {
           seen_path[p] = true;
           chain_.blocks.push_back(paths_[p]);
         }
@@ -74,10 +75,10 @@ class Chains {
         if (own < 0) block = current;
       } else if (own < 0) {
         for (ValueId v : n.in)
-          if (v != kNoValue) block = std::max(block, of_value_[static_cast<size_t>(v)]);
+          if (v != kNoValue) block = std::max(block, at_index(of_value_, v));
         block = std::max(block, 0);
       }
-      for (ValueId v : n.out) of_value_[static_cast<size_t>(v)] = block;
+      for (ValueId v : n.out) at_index(of_value_, v) = block;
       of_node_.push_back(block);
     }
   }
@@ -93,19 +94,19 @@ class Chains {
       const Node& node = g_.nodes[i];
       if (node.kind == NodeKind::kUpdate) continue;
       const int block = of_node_[i];
-      chain_.costs[static_cast<size_t>(block)] += seconds(g_, node) + boxing_seconds(g_, node);
+      at_index(chain_.costs, block) += seconds(g_, node) + boxing_seconds(g_, node);
       if (node.section != Section::kForward) continue;
       for (ValueId v : node.in) {
         if (v == kNoValue) continue;
-        last[static_cast<size_t>(v)] = std::max(last[static_cast<size_t>(v)], block);
+        at_index(last, v) = std::max(at_index(last, v), block);
         const Value& value = g_.value(v);
-        if (value.kind == ValueKind::kInput) note(chain_.input_readers[static_cast<size_t>(value.index)], block);
-        if (value.kind == ValueKind::kExternal) note(chain_.external_readers[static_cast<size_t>(value.index)], block);
+        if (value.kind == ValueKind::kInput) note(at_index(chain_.input_readers, value.index), block);
+        if (value.kind == ValueKind::kExternal) note(at_index(chain_.external_readers, value.index), block);
       }
     }
     for (size_t v = 0; v < g_.values.size(); ++v)
       if (of_value_[v] >= 0)
-        for (int b = of_value_[v]; b < last[v]; ++b) chain_.bytes[static_cast<size_t>(b)] += part_bytes(g_.values[v]);
+        for (int b = of_value_[v]; b < last[v]; ++b) at_index(chain_.bytes, b) += part_bytes(g_.values[v]);
     const MachineCosts& m = machine_costs();
     for (int64_t bytes : chain_.bytes)
       chain_.cut_costs.push_back(

@@ -5,6 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/ops.h"
 
 namespace holon::graph {
@@ -35,9 +36,9 @@ Capture::~Capture() { end(); }
 
 void Capture::set_micro_batches(const MicroBatches& all, int variant) {
   graph_.micro_batches = all.count;
-  rows_ = &all.rows[static_cast<size_t>(variant)];
-  graph_.row_parts = all.parts[static_cast<size_t>(variant)];
-  if (all.variants() > 1) share_ = all.shares[static_cast<size_t>(variant)];
+  rows_ = &at_index(all.rows, variant);
+  graph_.row_parts = at_index(all.parts, variant);
+  if (all.variants() > 1) share_ = at_index(all.shares, variant);
 }
 
 void Capture::end() {
@@ -88,7 +89,7 @@ int32_t Capture::external_of(const Tensor& t) {
 
 ValueId Capture::value_of(const Tensor& t) {
   if (!t.defined()) return kNoValue;
-  if (!t.is_symbolic()) return current_[static_cast<size_t>(external_of(t))];
+  if (!t.is_symbolic()) return at_index(current_, external_of(t));
   if (t.impl()->capture != id_)
     fail_runtime("a tensor {} {} was created inside another graph's build() and has no value here. Return it from that "
                  "build(), and pass on what the graph returns.",
@@ -97,7 +98,7 @@ ValueId Capture::value_of(const Tensor& t) {
 }
 
 void Capture::name_external(const Tensor& t, const std::string& path, bool parameter) {
-  auto& e = graph_.externals[static_cast<size_t>(external_of(t))];
+  auto& e = at_index(graph_.externals, external_of(t));
   if (e.name.empty()) e.name = path;
   e.parameter |= parameter;
 }
@@ -122,18 +123,18 @@ void Capture::pop_scope() {
 
 void Capture::refresh_site() {
   if (backward_ || !site_hook_) return;
-  Place p = places_[static_cast<size_t>(place_)];
+  Place p = at_index(places_, place_);
   auto [it, fresh] = site_ids_.try_emplace(site_hook_(), static_cast<int32_t>(graph_.sites.size()));
   if (fresh) graph_.sites.push_back(it->first);
   p.site = it->second;
-  if (p == places_[static_cast<size_t>(place_)]) return;
+  if (p == at_index(places_, place_)) return;
   places_.push_back(p);
   place_ = static_cast<int32_t>(places_.size()) - 1;
 }
 
 Node& Capture::append(NodeKind kind, SmallVec<ValueId, 4> in) {
   refresh_site();
-  const Place& p = places_[static_cast<size_t>(place_)];
+  const Place& p = at_index(places_, place_);
   Node n;
   n.kind = kind;
   // What build() computes from gradients comes after them.
@@ -160,11 +161,11 @@ Node& Capture::append(NodeKind kind, SmallVec<ValueId, 4> in) {
 void Capture::add_output(Node& n, ValueId v) {
   n.out.push_back(v);
   if (n.section == Section::kOnceAfter) {
-    once_.resize(static_cast<size_t>(v) + 1);
+    once_.resize(to_size(v) + 1);
     once_.back() = true;
   }
   if (n.section != Section::kBackward) return;
-  late_.resize(static_cast<size_t>(v) + 1);
+  late_.resize(to_size(v) + 1);
   late_.back() = true;
 }
 
@@ -211,7 +212,7 @@ Tensor Capture::agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec
 bool Capture::varies(const TensorImpl& t) const {
   auto it = externals_.find(&t);
   if (it == externals_.end()) return false;
-  auto& e = graph_.externals[static_cast<size_t>(it->second)];
+  auto& e = at_index(graph_.externals, it->second);
   return e.assigned || e.parameter || !e.name.empty();
 }
 
@@ -232,7 +233,7 @@ void Capture::write(const char* op, const Tensor& self, const Tensor& value) {
     make_symbol(self, v);
     return;
   }
-  auto at = static_cast<size_t>(external_of(self));
+  auto at = to_size(external_of(self));
   graph_.externals[at].assigned = true;
   current_[at] = v;
 }
@@ -353,7 +354,7 @@ void Capture::add_updates() {
       if (it == gradient_of_.end()) continue;
       in.push_back(value_of(gradients_[it->second].second));
       int32_t at = external_of(p);
-      graph_.externals[static_cast<size_t>(at)].parameter = true;
+      at_index(graph_.externals, at).parameter = true;
       update.externals.push_back(at);
       update.shards.push_back(nullptr);
     }
@@ -374,7 +375,7 @@ void Capture::find_clipped() {
   std::unordered_map<const TensorImpl*, GradClip::Of> places;
   for (size_t u = 0; u < graph_.updates.size(); ++u)
     for (size_t i = 0; i < graph_.updates[u].externals.size(); ++i)
-      places.emplace(graph_.externals[static_cast<size_t>(graph_.updates[u].externals[i])].tensor.impl(),
+      places.emplace(at_index(graph_.externals, graph_.updates[u].externals[i]).tensor.impl(),
                      GradClip::Of{static_cast<int32_t>(u), static_cast<int32_t>(i)});
   Update idle;
   idle.optimizer = -1;

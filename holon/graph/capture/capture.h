@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "holon/base/index.h"
 #include "holon/graph/capture/micro_batches.h"
 #include "holon/graph/ir/graph.h"
 #include "holon/tensor/tracer.h"
@@ -128,12 +129,8 @@ class Capture final : public Tracer, public optim::ClipRecorder {
   void check_unclipped(const TensorImpl& leaf, const char* what) const;
   Node& append(NodeKind kind, SmallVec<ValueId, 4> in);
   void add_output(Node& n, ValueId v);
-  bool is_late(ValueId v) const {
-    return v != kNoValue && static_cast<size_t>(v) < late_.size() && late_[static_cast<size_t>(v)];
-  }
-  bool is_once(ValueId v) const {
-    return v != kNoValue && static_cast<size_t>(v) < once_.size() && once_[static_cast<size_t>(v)];
-  }
+  bool is_late(ValueId v) const { return v != kNoValue && to_size(v) < late_.size() && at_index(late_, v); }
+  bool is_once(ValueId v) const { return v != kNoValue && to_size(v) < once_.size() && at_index(once_, v); }
   ValueId value_of(const Tensor& t);
   int32_t external_of(const Tensor& t);
   void make_symbol(const Tensor& t, ValueId v) const;

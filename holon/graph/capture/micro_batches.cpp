@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/op_names.h"
 
 namespace holon::graph {
@@ -38,11 +39,11 @@ bool has_rows(const Tensor& t) { return t.ndim() > 0; }
 // Which values depend on the inputs, or are drawn again.
 std::vector<bool> of_inputs(const Graph& g) {
   std::vector<bool> of(g.values.size(), false);
-  for (ValueId v : g.inputs) of[static_cast<size_t>(v)] = true;
+  for (ValueId v : g.inputs) at_index(of, v) = true;
   for (auto& n : g.nodes) {
     bool varies = n.draw >= 0;
-    for (ValueId v : n.in) varies = varies || (v != kNoValue && of[static_cast<size_t>(v)]);
-    for (ValueId v : n.out) of[static_cast<size_t>(v)] = varies;
+    for (ValueId v : n.in) varies = varies || (v != kNoValue && at_index(of, v));
+    for (ValueId v : n.out) at_index(of, v) = varies;
   }
   return of;
 }
@@ -51,8 +52,8 @@ std::vector<bool> of_inputs(const Graph& g) {
 Node after_output(Graph& g, ValueId& output, NodeKind kind, const GlobalSpec* spec) {
   Node n;
   n.kind = kind;
-  if (const NodeId by = producers(g)[static_cast<size_t>(output)]; by >= 0) {
-    const Node& producer = g.nodes[static_cast<size_t>(by)];
+  if (const NodeId by = at_index(producers(g), output); by >= 0) {
+    const Node& producer = at_index(g.nodes, by);
     n.section = producer.section;
     n.stage = producer.stage;
     n.scope = producer.scope;
@@ -120,7 +121,7 @@ MicroBatches divide(std::span<const Tensor> inputs, int n, bool uneven) {
       all.rows[0].push_back(has_rows(inputs[i]) ? equal_rows(inputs[i], i, n) : 0);
     return all;
   }
-  const size_t first = static_cast<size_t>(std::find_if(inputs.begin(), inputs.end(), has_rows) - inputs.begin());
+  const size_t first = to_size(std::find_if(inputs.begin(), inputs.end(), has_rows) - inputs.begin());
   const int64_t rows = inputs[first].shape()[0];
   int64_t ranks = 1;
   for (size_t i = first; i < inputs.size(); ++i) {
@@ -196,13 +197,12 @@ void match_outputs(std::span<Graph> captured, const MicroBatches& all) {
   const std::vector<NodeId> made_by = producers(captured[0]);
   for (size_t o = 0; o < captured[0].outputs.size(); ++o) {
     const ValueId v = captured[0].outputs[o];
-    const NodeId by = made_by[static_cast<size_t>(v)];
-    bool weighed = by >= 0 && captured[0].nodes[static_cast<size_t>(by)].section == Section::kForward &&
+    const NodeId by = at_index(made_by, v);
+    bool weighed = by >= 0 && at_index(captured[0].nodes, by).section == Section::kForward &&
         is_floating(captured[0].value(v).dtype);
     for (size_t f = 0; f < captured.size(); ++f) {
       const ValueId own = captured[f].outputs[o];
-      weighed =
-          weighed && varies[f][static_cast<size_t>(own)] && captured[f].value(own).shape == captured[0].value(v).shape;
+      weighed = weighed && at_index(varies[f], own) && captured[f].value(own).shape == captured[0].value(v).shape;
     }
     if (!weighed) continue;
     for (size_t f = 0; f < captured.size(); ++f) weigh(captured[f], captured[f].outputs[o], all.shares[f] * all.count);

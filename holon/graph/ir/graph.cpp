@@ -1,5 +1,7 @@
 #include "holon/graph/ir/graph.h"
 
+#include "holon/base/index.h"
+
 namespace holon::graph {
 
 const char* name(NodeKind kind) {
@@ -15,7 +17,7 @@ const char* name(Section section) {
 std::vector<NodeId> producers(const Graph& g) {
   std::vector<NodeId> made_by(g.values.size(), -1);
   for (size_t n = 0; n < g.nodes.size(); ++n)
-    for (ValueId v : g.nodes[n].out) made_by[static_cast<size_t>(v)] = static_cast<NodeId>(n);
+    for (ValueId v : g.nodes[n].out) at_index(made_by, v) = static_cast<NodeId>(n);
   return made_by;
 }
 
@@ -23,9 +25,9 @@ std::vector<int32_t> use_counts(const Graph& g) {
   std::vector<int32_t> uses(g.values.size(), 0);
   for (auto& n : g.nodes)
     for (ValueId v : n.in)
-      if (v != kNoValue) ++uses[static_cast<size_t>(v)];
+      if (v != kNoValue) ++at_index(uses, v);
   for (int f = 0; f < g.variants(); ++f)
-    for (ValueId v : g.outputs_of(f)) ++uses[static_cast<size_t>(v)];
+    for (ValueId v : g.outputs_of(f)) ++at_index(uses, v);
   return uses;
 }
 
@@ -39,8 +41,8 @@ std::vector<bool> after_gradients(const Graph& g) {
     const Node& n = g.nodes[i];
     bool after = n.kind == NodeKind::kClip || n.kind == NodeKind::kUpdate ||
         (n.kind == NodeKind::kAssign && n.section == Section::kOnceAfter && !g.clips.empty());
-    for (ValueId v : n.in) after = after || (v != kNoValue && values[static_cast<size_t>(v)]);
-    for (ValueId v : n.out) values[static_cast<size_t>(v)] = after;
+    for (ValueId v : n.in) after = after || (v != kNoValue && at_index(values, v));
+    for (ValueId v : n.out) at_index(values, v) = after;
     nodes[i] = after;
   }
   return nodes;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/optim/clip.h"
 #include "holon/optim/rule.h"
 #include "holon/registry/op_def.h"
@@ -141,22 +142,22 @@ struct Graph {
   std::vector<Variant> more_variants;  // 1, 2, ...; variant 0's are in the graph itself
 
   int variants() const { return static_cast<int>(more_variants.size()) + 1; }
-  int variant(int micro_batch) const { return variant_of.empty() ? 0 : variant_of[static_cast<size_t>(micro_batch)]; }
+  int variant(int micro_batch) const { return variant_of.empty() ? 0 : at_index(variant_of, micro_batch); }
   const std::vector<ValueId>& inputs_of(int variant) const {
-    return variant == 0 ? inputs : more_variants[static_cast<size_t>(variant) - 1].inputs;
+    return variant == 0 ? inputs : more_variants[to_size(variant) - 1].inputs;
   }
   const std::vector<ValueId>& outputs_of(int variant) const {
-    return variant == 0 ? outputs : more_variants[static_cast<size_t>(variant) - 1].outputs;
+    return variant == 0 ? outputs : more_variants[to_size(variant) - 1].outputs;
   }
   const std::vector<int64_t>& row_parts_of(int variant) const {
-    return variant == 0 ? row_parts : more_variants[static_cast<size_t>(variant) - 1].row_parts;
+    return variant == 0 ? row_parts : more_variants[to_size(variant) - 1].row_parts;
   }
   ValueId add_value(const Value& v) {
     values.push_back(v);
     return static_cast<ValueId>(values.size()) - 1;
   }
-  const Value& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
-  Value& value(ValueId id) { return values[static_cast<size_t>(id)]; }
+  const Value& value(ValueId id) const { return at_index(values, id); }
+  Value& value(ValueId id) { return at_index(values, id); }
 };
 
 // The node that makes each value; -1 for inputs and externals.

@@ -1,6 +1,7 @@
 #include <unordered_map>
 
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/graph/ir/graph.h"
 
 namespace holon::graph {
@@ -147,7 +148,7 @@ class GraphHash {
       if (!n.out.empty() && g_.value(n.out[0]).is_global()) attrs(*n.op, n.attrs);
     }
     if (n.kind == NodeKind::kFused && n.target >= 0) {
-      auto& body = g_.bodies[static_cast<size_t>(n.target)];
+      auto& body = at_index(g_.bodies, n.target);
       for (auto& p : body.parts) {
         h_.add_text(p.op->schema.name);
         for (int16_t i : p.in) h_.add(i);

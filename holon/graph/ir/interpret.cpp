@@ -3,6 +3,7 @@
 #include <map>
 
 #include "holon/base/context.h"
+#include "holon/base/index.h"
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
@@ -36,7 +37,7 @@ class Interpreter {
   Interpreter(Graph& g, OptimizerState& state) : g_(g), state_(state), of_(g.values.size()), before_(random_state()) {
     state_.of_update.resize(g.updates.size());
     for (size_t u = 0; u < g.updates.size(); ++u) state_.of_update[u].resize(g.updates[u].externals.size());
-    for (auto& e : g.externals) of_[static_cast<size_t>(e.value)] = e.tensor.detach();
+    for (auto& e : g.externals) at_index(of_, e.value) = e.tensor.detach();
     if (!g.clips.empty()) late_ = after_gradients(g);
   }
   ~Interpreter() {
@@ -58,7 +59,7 @@ class Interpreter {
                    holon::name(inputs[i].dtype()), inputs[i].shape(),
                    inputs[i].spec() ? " " + inputs[i].spec()->str() : "", holon::name(v.dtype), v.shape,
                    v.spec ? " " + v.spec->str() : "");
-      of_[static_cast<size_t>(g_.inputs[i])] = inputs[i].detach();
+      at_index(of_, g_.inputs[i]) = inputs[i].detach();
     }
   }
 
@@ -81,7 +82,7 @@ class Interpreter {
 
  private:
   const Tensor& at(ValueId v) const {
-    const Tensor& t = of_[static_cast<size_t>(v)];
+    const Tensor& t = at_index(of_, v);
     HOLON_CHECK(t.defined(), "%{} has no value yet", v);
     return t;
   }
@@ -91,7 +92,7 @@ class Interpreter {
     HOLON_CHECK(t.is_global() == v.is_global() && t.dtype() == v.dtype && (!v.spec || t.shape() == v.shape),
                 "eager gives {} {} for: {}", holon::name(t.dtype()), t.shape(), str(g_, n));
     if (v.spec && t.spec() != v.spec) t = redistributed(t, v.spec);
-    of_[static_cast<size_t>(n.out[o])] = std::move(t);
+    at_index(of_, n.out[o]) = std::move(t);
   }
 
   void node(const Node& n) {
@@ -103,11 +104,11 @@ class Interpreter {
       case NodeKind::kRelabel: return relabel(n);
       case NodeKind::kAgree: return agree(n);
       case NodeKind::kAccumulate: {
-        Tensor& sum = of_[static_cast<size_t>(n.out[0])];
+        Tensor& sum = at_index(of_, n.out[0]);
         sum = sum.defined() ? add(sum, at(n.in[0])) : copied(at(n.in[0]));
         return;
       }
-      case NodeKind::kAssign: return write(g_.externals[static_cast<size_t>(n.target)].tensor, at(n.in[0]));
+      case NodeKind::kAssign: return write(at_index(g_.externals, n.target).tensor, at(n.in[0]));
       case NodeKind::kUpdate: return update(n);
       case NodeKind::kFused: return fused(n);
       case NodeKind::kClip: return clip(n);
@@ -162,11 +163,11 @@ class Interpreter {
   }
 
   void update(const Node& n) {
-    const Update& u = g_.updates[static_cast<size_t>(n.target)];
-    auto& slots = state_.of_update[static_cast<size_t>(n.target)];
+    const Update& u = at_index(g_.updates, n.target);
+    auto& slots = at_index(state_.of_update, n.target);
     if (u.idle) return;
     for (size_t i = 0; i < slots.size(); ++i) {
-      const Tensor& whole = g_.externals[static_cast<size_t>(u.externals[i])].tensor;
+      const Tensor& whole = at_index(g_.externals, u.externals[i]).tensor;
       slots[i].param = u.shards[i] ? copied(redistributed(whole.detach(), u.shards[i])) : whole.detach();
       slots[i].grad = n.in[i] == kNoValue ? Tensor() : at(n.in[i]);
       if (auto it = clipped_.find({n.target, static_cast<int32_t>(i)}); it != clipped_.end())
@@ -181,7 +182,7 @@ class Interpreter {
   }
 
   void clip(const Node& n) {
-    const GradClip& c = g_.clips[static_cast<size_t>(n.target)];
+    const GradClip& c = at_index(g_.clips, n.target);
     std::vector<Array> parts;
     std::vector<const GlobalSpec*> specs;
     bool wide = false;
@@ -190,7 +191,7 @@ class Interpreter {
       if (!grad.defined())
         for (auto& update : g_.nodes)
           if (update.kind == NodeKind::kUpdate && update.target == own.update)
-            grad = copied(at(update.in[static_cast<size_t>(own.slot)]));
+            grad = copied(at(at_index(update.in, own.slot)));
       parts.push_back(grad.array());
       specs.push_back(grad.spec());
       wide = wide || grad.dtype() == float64;
@@ -207,15 +208,15 @@ class Interpreter {
   }
 
   void fused(const Node& n) {
-    const FusedBody& body = g_.bodies[static_cast<size_t>(n.target)];
+    const FusedBody& body = at_index(g_.bodies, n.target);
     std::vector<Tensor> operands;
     for (ValueId v : n.in) operands.push_back(v == kNoValue ? Tensor() : at(v));
     for (auto& part : body.parts) {
       TensorVec in;
-      for (int16_t i : part.in) in.push_back(i < 0 ? Tensor() : operands[static_cast<size_t>(i)]);
+      for (int16_t i : part.in) in.push_back(i < 0 ? Tensor() : at_index(operands, i));
       operands.push_back(dispatch_one(*part.op, std::move(in), part.attrs));
     }
-    for (size_t o = 0; o < n.out.size(); ++o) make(n, o, operands[n.in.size() + static_cast<size_t>(body.results[o])]);
+    for (size_t o = 0; o < n.out.size(); ++o) make(n, o, operands[n.in.size() + to_size(body.results[o])]);
   }
 
   Graph& g_;
@@ -256,10 +257,9 @@ std::vector<std::vector<Tensor>> interpret_step(Graph& g, std::span<const std::v
   std::vector<bool> once(g.outputs.size(), false);
   std::vector<NodeId> made_by = producers(g);
   for (size_t o = 0; o < g.outputs.size(); ++o) {
-    NodeId by = made_by[static_cast<size_t>(g.outputs[o])];
+    NodeId by = at_index(made_by, g.outputs[o]);
     once[o] = by >= 0 &&
-        (g.nodes[static_cast<size_t>(by)].section == Section::kOnceAfter ||
-         g.nodes[static_cast<size_t>(by)].kind == NodeKind::kAccumulate);
+        (at_index(g.nodes, by).section == Section::kOnceAfter || at_index(g.nodes, by).kind == NodeKind::kAccumulate);
   }
   for (size_t m = 0; m < micro_batches.size(); ++m) {
     run.give(micro_batches[m]);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "holon/base/index.h"
+
 namespace holon::graph {
 
 Readers::Readers(const Graph& g)
@@ -13,29 +15,28 @@ Readers::Readers(const Graph& g)
   // begin_[v + 2] counts, then is where v's readers begin, and at last, shifted by filling, where they end.
   for (auto& n : g.nodes)
     for (ValueId v : n.in)
-      if (v != kNoValue) ++begin_[static_cast<size_t>(v) + 2];
+      if (v != kNoValue) ++begin_[to_size(v) + 2];
   for (size_t i = 2; i < begin_.size(); ++i) begin_[i] += begin_[i - 1];
   readers_.resize(begin_.back());
   for (size_t i = 0; i < g.nodes.size(); ++i)
     for (ValueId v : g.nodes[i].in)
-      if (v != kNoValue) readers_[begin_[static_cast<size_t>(v) + 1]++] = static_cast<NodeId>(i);
+      if (v != kNoValue) readers_[begin_[to_size(v) + 1]++] = static_cast<NodeId>(i);
   for (int f = 0; f < g.variants(); ++f)
     for (ValueId v : g.outputs_of(f))
-      if (v != kNoValue) output_[static_cast<size_t>(v)] = true;
+      if (v != kNoValue) at_index(output_, v) = true;
 
   for (size_t v = 0; v < g.values.size(); ++v)
     if (g.values[v].kind == ValueKind::kExternal) external_[v] = g.values[v].index;
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     const Node& n = g.nodes[i];
     const NodeId id = static_cast<NodeId>(i);
-    if (n.kind == NodeKind::kAssign && n.target >= 0) writers_[static_cast<size_t>(n.target)].push_back(id);
+    if (n.kind == NodeKind::kAssign && n.target >= 0) at_index(writers_, n.target).push_back(id);
     if (n.kind == NodeKind::kUpdate && n.target >= 0)
-      for (int32_t e : g.updates[static_cast<size_t>(n.target)].externals)
-        writers_[static_cast<size_t>(e)].push_back(id);
+      for (int32_t e : at_index(g.updates, n.target).externals) at_index(writers_, e).push_back(id);
     const bool same_memory = n.kind == NodeKind::kRelabel || n.kind == NodeKind::kAgree ||
         n.kind == NodeKind::kBoxing || (n.kind == NodeKind::kOp && n.op && n.op->view);
     if (same_memory && !n.in.empty() && n.in[0] != kNoValue)
-      for (ValueId v : n.out) external_[static_cast<size_t>(v)] = external_[static_cast<size_t>(n.in[0])];
+      for (ValueId v : n.out) at_index(external_, v) = at_index(external_, n.in[0]);
   }
 }
 
@@ -45,9 +46,9 @@ NodeId Readers::only(ValueId v) const {
 }
 
 bool Readers::unwritten(const Graph& g, NodeId reader, NodeId after, NodeId until) const {
-  for (ValueId v : g.nodes[static_cast<size_t>(reader)].in) {
-    if (v == kNoValue || external_[static_cast<size_t>(v)] < 0) continue;
-    for (NodeId w : writers_[static_cast<size_t>(external_[static_cast<size_t>(v)])])
+  for (ValueId v : at_index(g.nodes, reader).in) {
+    if (v == kNoValue || at_index(external_, v) < 0) continue;
+    for (NodeId w : at_index(writers_, at_index(external_, v)))
       if (w > after && w <= until) return false;
   }
   return true;

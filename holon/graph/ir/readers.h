@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/graph/ir/graph.h"
 
 namespace holon::graph {
@@ -13,13 +14,13 @@ class Readers {
  public:
   explicit Readers(const Graph& g);
   // The node that makes the value; -1 for inputs and externals.
-  NodeId producer(ValueId v) const { return producer_[static_cast<size_t>(v)]; }
+  NodeId producer(ValueId v) const { return at_index(producer_, v); }
   // In order; a node that reads the value twice is there twice.
   std::span<const NodeId> of(ValueId v) const {
-    const size_t at = static_cast<size_t>(v);
+    const size_t at = to_size(v);
     return {readers_.data() + begin_[at], readers_.data() + begin_[at + 1]};
   }
-  bool is_output(ValueId v) const { return output_[static_cast<size_t>(v)]; }
+  bool is_output(ValueId v) const { return at_index(output_, v); }
   // The only reader of v, which is not an output of the graph; else -1.
   NodeId only(ValueId v) const;
   // Whether what node `at` reads is the same after node `until`: no node in between writes to the memory of an external

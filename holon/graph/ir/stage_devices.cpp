@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "holon/base/index.h"
+
 namespace holon::graph {
 
 bool changes_placement(const Graph& g, const Node& n) {
@@ -11,14 +13,14 @@ bool changes_placement(const Graph& g, const Node& n) {
 }
 
 std::vector<std::set<int>> ranks_of_stages(const Graph& g) {
-  std::vector<std::set<int>> ranks(static_cast<size_t>(g.stages));
+  std::vector<std::set<int>> ranks(to_size(g.stages));
   std::set<std::pair<int, const void*>> seen;
   for (auto& node : g.nodes) {
     if (!per_micro_batch(node.section) || changes_placement(g, node)) continue;
     for (ValueId v : node.out) {
       auto* spec = g.value(v).spec;
       if (!spec || !seen.insert({node.stage, spec->placement.id()}).second) continue;
-      for (int r : spec->placement.ranks()) ranks[static_cast<size_t>(node.stage)].insert(r);
+      for (int r : spec->placement.ranks()) at_index(ranks, node.stage).insert(r);
     }
   }
   return ranks;
@@ -40,7 +42,7 @@ std::vector<int> devices_of(const std::vector<std::set<int>>& ranks) {
   std::vector<int> number(ranks.size(), -1);
   int next = 0;
   for (int& d : device) {
-    int& n = number[static_cast<size_t>(d)];
+    int& n = at_index(number, d);
     if (n < 0) n = next++;
     d = n;
   }

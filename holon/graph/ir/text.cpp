@@ -1,5 +1,6 @@
 #include <set>
 
+#include "holon/base/index.h"
 #include "holon/graph/ir/graph.h"
 
 namespace holon::graph {
@@ -58,7 +59,7 @@ std::string reference(const Graph& g, ValueId id) {
   const Value& v = g.value(id);
   if (v.kind == ValueKind::kInput) return fmt::format("input{}", v.index);
   if (v.kind == ValueKind::kExternal) {
-    const std::string& name = g.externals[static_cast<size_t>(v.index)].name;
+    const std::string& name = at_index(g.externals, v.index).name;
     return name.empty() ? fmt::format("constant{}", v.index) : name;
   }
   return fmt::format("%{}", id);
@@ -85,28 +86,28 @@ std::string call_text(const Graph& g, const Node& n) {
     }
     case NodeKind::kAssign: {
       bool known = n.target >= 0 && n.target < static_cast<int32_t>(g.externals.size());
-      return fmt::format("{} = {}", known ? reference(g, g.externals[static_cast<size_t>(n.target)].value) : "?", args);
+      return fmt::format("{} = {}", known ? reference(g, at_index(g.externals, n.target).value) : "?", args);
     }
     case NodeKind::kUpdate: {
       std::string of;
       if (n.target >= 0 && n.target < static_cast<int32_t>(g.updates.size()))
-        for (int32_t e : g.updates[static_cast<size_t>(n.target)].externals)
+        for (int32_t e : at_index(g.updates, n.target).externals)
           of += (of.empty() ? "" : ", ") +
-              (e >= 0 && e < static_cast<int32_t>(g.externals.size()) ? g.externals[static_cast<size_t>(e)].name : "?");
-      const bool idle = n.target >= 0 && n.target < static_cast<int32_t>(g.updates.size()) &&
-          g.updates[static_cast<size_t>(n.target)].idle;
+              (e >= 0 && e < static_cast<int32_t>(g.externals.size()) ? at_index(g.externals, e).name : "?");
+      const bool idle =
+          n.target >= 0 && n.target < static_cast<int32_t>(g.updates.size()) && at_index(g.updates, n.target).idle;
       return fmt::format("{} {} [{}] by ({})", idle ? "no update" : "update", n.target, of, args);
     }
     case NodeKind::kClip: {
       if (n.target < 0 || n.target >= static_cast<int32_t>(g.clips.size())) return "clip ?";
-      const GradClip& c = g.clips[static_cast<size_t>(n.target)];
+      const GradClip& c = at_index(g.clips, n.target);
       return fmt::format("clip {} gradients to {} {:g}", c.of.size(),
                          c.how.by == optim::Clip::By::kNorm ? "the norm" : "values of", c.how.limit);
     }
     case NodeKind::kFused: {
       std::string ops;
       if (n.target >= 0 && n.target < static_cast<int32_t>(g.bodies.size()))
-        for (auto& p : g.bodies[static_cast<size_t>(n.target)].parts)
+        for (auto& p : at_index(g.bodies, n.target).parts)
           ops += (ops.empty() ? "" : " ") + std::string(p.op ? p.op->name() : "?");
       return fmt::format("fused[{}]({})", ops, args);
     }
@@ -137,8 +138,7 @@ std::string str(const Graph& g, const Node& n) {
   if (g.variants() > 1 && n.section != Section::kOnceBefore && n.section != Section::kOnceAfter)
     s += fmt::format(" variant {}", n.variant);
   if (n.pinned) s += " pinned";
-  if (n.scope > 0 && n.scope < static_cast<int32_t>(g.scopes.size()))
-    s += "  " + g.scopes[static_cast<size_t>(n.scope)];
+  if (n.scope > 0 && n.scope < static_cast<int32_t>(g.scopes.size())) s += "  " + at_index(g.scopes, n.scope);
   return s;
 }
 

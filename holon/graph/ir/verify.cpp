@@ -3,6 +3,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/dispatch/signature.h"
 #include "holon/graph/ir/graph.h"
 #include "holon/graph/ir/signatures.h"
@@ -86,12 +87,12 @@ class Verifier {
     stage_.assign(g_.values.size(), -1);
     variant_.assign(g_.values.size(), -1);
     for (int f = 0; f < g_.variants(); ++f)
-      for (ValueId v : g_.inputs_of(f)) variant_[static_cast<size_t>(v)] = static_cast<int8_t>(f);
+      for (ValueId v : g_.inputs_of(f)) at_index(variant_, v) = static_cast<int8_t>(f);
     for (size_t v = 0; v < g_.values.size(); ++v) made_[v] = g_.values[v].kind != ValueKind::kNode;
     for (auto& n : g_.nodes) check(n);
     for (int f = 0; f < g_.variants(); ++f)
       for (ValueId v : g_.outputs_of(f))
-        if (!exists(v) || !made_[static_cast<size_t>(v)]) broken("no node computes output %{}", v);
+        if (!exists(v) || !at_index(made_, v)) broken("no node computes output %{}", v);
   }
 
  private:
@@ -143,11 +144,11 @@ class Verifier {
     for (ValueId v : n.in) {
       if (v == kNoValue) continue;
       if (!exists(v)) broken("a node {} reads value %{}, which does not exist", name(n.kind), v);
-      if (!made_[static_cast<size_t>(v)]) wrong(n, "it reads %{} before it is computed", v);
+      if (!at_index(made_, v)) wrong(n, "it reads %{} before it is computed", v);
       check_order(n, v);
     }
     for (ValueId v : n.out) {
-      auto at = static_cast<size_t>(v);
+      auto at = to_size(v);
       const bool adds = n.kind == NodeKind::kAccumulate && made_[at] == 2 && variant_[at] != n.variant;
       if (made_[at] && !adds) wrong(n, "%{} is computed twice, or is an input or external", v);
       made_[at] = n.kind == NodeKind::kAccumulate ? 2 : 1;
@@ -174,7 +175,7 @@ class Verifier {
   // A micro-batch is through with a section before the next one begins, and a stage needs nothing of what comes after
   // it.
   void check_order(const Node& n, ValueId v) const {
-    auto at = static_cast<size_t>(v);
+    auto at = to_size(v);
     if (g_.values[at].kind == ValueKind::kInput && n.section == Section::kOnceBefore)
       wrong(n, "it runs before the micro-batches, but reads input %{}", v);
     if (n.section != Section::kOnceAfter && variant_[at] >= 0 && variant_[at] != n.variant)
@@ -311,7 +312,7 @@ class Verifier {
     counts(n, 1, 0);
     if (n.target < 0 || n.target >= static_cast<int32_t>(g_.externals.size()))
       wrong(n, "it writes to external {}, which does not exist", n.target);
-    const External& e = g_.externals[static_cast<size_t>(n.target)];
+    const External& e = at_index(g_.externals, n.target);
     if (!e.assigned) wrong(n, "external {} is not marked as assigned", n.target);
     const Value &a = g_.value(n.in[0]), &b = g_.value(e.value);
     alike(n, a, b, "the assigned value");
@@ -321,7 +322,7 @@ class Verifier {
   void check_update(const Node& n) const {
     if (n.target < 0 || n.target >= static_cast<int32_t>(g_.updates.size()))
       wrong(n, "it belongs to update {}, which does not exist", n.target);
-    const Update& u = g_.updates[static_cast<size_t>(n.target)];
+    const Update& u = at_index(g_.updates, n.target);
     size_t shards = 0;
     for (auto* s : u.shards) shards += s != nullptr;
     if (n.in.size() != u.externals.size() || n.out.size() != shards)
@@ -329,7 +330,7 @@ class Verifier {
             u.externals.size(), shards);
     size_t next = 0;
     for (size_t i = 0; i < n.in.size(); ++i) {
-      const External& e = g_.externals[static_cast<size_t>(u.externals[i])];
+      const External& e = at_index(g_.externals, u.externals[i]);
       const Value& p = g_.value(e.value);
       const GlobalSpec* at = u.shards[i];
       if (at) {
@@ -349,12 +350,12 @@ class Verifier {
   void check_clip(const Node& n) const {
     if (n.target < 0 || n.target >= static_cast<int32_t>(g_.clips.size()))
       wrong(n, "it belongs to clipping {}, which does not exist", n.target);
-    const GradClip& c = g_.clips[static_cast<size_t>(n.target)];
+    const GradClip& c = at_index(g_.clips, n.target);
     counts(n, 0, c.how.by == optim::Clip::By::kNorm ? 1 : 0);
     if (n.section != Section::kOnceAfter) wrong(n, "it clips before all gradients exist");
     for (auto& at : c.of)
       if (at.update < 0 || at.update >= static_cast<int32_t>(g_.updates.size()) || at.slot < 0 ||
-          at.slot >= static_cast<int32_t>(g_.updates[static_cast<size_t>(at.update)].externals.size()))
+          at.slot >= static_cast<int32_t>(at_index(g_.updates, at.update).externals.size()))
         wrong(n, "it clips the gradient of slot {} of update {}, which does not exist", at.slot, at.update);
     for (ValueId v : n.out)
       if (const Value& norm = g_.value(v); norm.spec || norm.dtype != float32 || norm.shape.size() != 0)
@@ -364,7 +365,7 @@ class Verifier {
   void check_fused(const Node& n) const {
     if (n.target < 0 || n.target >= static_cast<int32_t>(g_.bodies.size()))
       wrong(n, "its body is {}, which does not exist", n.target);
-    const FusedBody& body = g_.bodies[static_cast<size_t>(n.target)];
+    const FusedBody& body = at_index(g_.bodies, n.target);
     if (body.results.size() != n.out.size() || n.out.empty())
       wrong(n, "it has {} outputs, its body {} results", n.out.size(), body.results.size());
     const GlobalSpec* spec = g_.value(n.out[0]).spec;
@@ -382,7 +383,7 @@ class Verifier {
         int16_t at = part.in[i];
         if (at >= static_cast<int>(metas.size()))
           wrong(n, "part {} reads operand {} before it is computed", part.op->name(), at);
-        in.push_back(at < 0 ? Meta{} : metas[static_cast<size_t>(at)]);
+        in.push_back(at < 0 ? Meta{} : at_index(metas, at));
         if (at >= 0) present |= 1u << i;
       }
       Infer infer(*part.op, part.attrs, in, present);
@@ -392,7 +393,7 @@ class Verifier {
     }
     for (size_t o = 0; o < n.out.size(); ++o) {
       const Value& v = g_.value(n.out[o]);
-      auto at = n.in.size() + static_cast<size_t>(body.results[o]);
+      auto at = n.in.size() + to_size(body.results[o]);
       if (body.results[o] < 0 || at >= metas.size())
         wrong(n, "result {} names part {}, which does not exist", o, body.results[o]);
       if (!(metas[at].shape == v.shape) || metas[at].dtype != v.dtype)

@@ -1,5 +1,6 @@
 #include <unordered_map>
 
+#include "holon/base/index.h"
 #include "holon/boxing/planner.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
@@ -21,7 +22,7 @@ class Accumulate {
     const size_t nodes = g_.nodes.size();
     for (size_t i = 0; i < nodes; ++i) {
       if (g_.nodes[i].kind != NodeKind::kUpdate) continue;
-      const Update& u = g_.updates[static_cast<size_t>(g_.nodes[i].target)];
+      const Update& u = at_index(g_.updates, g_.nodes[i].target);
       for (size_t k = 0; k < g_.nodes[i].in.size(); ++k) {
         ValueId v = g_.nodes[i].in[k];
         if (v == kNoValue) continue;
@@ -37,7 +38,7 @@ class Accumulate {
   // Under ZeRO 2 no rank keeps more of a gradient than its shard.
   bool sharded(const Update& u, size_t slot) const {
     if (u.shards[slot]) return true;
-    const External& e = g_.externals[static_cast<size_t>(u.externals[slot])];
+    const External& e = at_index(g_.externals, u.externals[slot]);
     return options_.zero_stage >= 3 && e.tensor.spec() && e.tensor.spec()->nd_sbp.has_split();
   }
 
@@ -55,10 +56,10 @@ class Accumulate {
   }
 
   const Node* producer(ValueId v) const {
-    NodeId by = made_by_[static_cast<size_t>(v)];
-    return by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
+    NodeId by = at_index(made_by_, v);
+    return by < 0 ? nullptr : &at_index(g_.nodes, by);
   }
-  bool alone(ValueId v) const { return uses_[static_cast<size_t>(v)] == 1; }
+  bool alone(ValueId v) const { return at_index(uses_, v) == 1; }
 
   // Whether the sum is better taken before the boxing.
   bool boxing_waits(const Node& n) const {
@@ -94,8 +95,8 @@ class Accumulate {
   ValueId sum_of(ValueId v) {
     auto known = sums_.find(v);
     if (known != sums_.end()) return known->second;
-    const NodeId by = made_by_[static_cast<size_t>(v)];
-    Node* n = by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
+    const NodeId by = at_index(made_by_, v);
+    Node* n = by < 0 ? nullptr : &at_index(g_.nodes, by);
     if (n && n->section == Section::kOnceAfter) return v;
     const bool passes = n && !options_.sum_last && is_per_batch(n->section) && alone(v) &&
         ((is_single_boxing(*n) && boxing_waits(*n)) || (is_rearrangement(*n) && communicates_above(n->in[0], kFar)) ||
@@ -104,9 +105,9 @@ class Accumulate {
       // Deeper than a chain of boxings and views goes, the recursion ends: an addition of a few gradients.
       for (size_t k = 0; k < n->in.size(); ++k) {
         ValueId sum = sum_of(n->in[k]);
-        g_.nodes[static_cast<size_t>(by)].in[k] = sum;
+        at_index(g_.nodes, by).in[k] = sum;
       }
-      g_.nodes[static_cast<size_t>(by)].section = Section::kOnceAfter;
+      at_index(g_.nodes, by).section = Section::kOnceAfter;
       return sums_[v] = v;
     }
     ValueId sum = edit_.value_like(v, g_.value(v).spec);

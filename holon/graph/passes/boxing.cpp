@@ -1,3 +1,4 @@
+#include "holon/base/index.h"
 #include "holon/boxing/planner.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/parameters.h"
@@ -43,10 +44,10 @@ class MergeBoxing {
     return from == to ? 0 : boxing::cost(from, to, v.shape, v.dtype);
   }
   const Node* producer(ValueId v) const {
-    NodeId by = made_by_[static_cast<size_t>(v)];
-    return by < 0 || edit_.is_dropped(by) ? nullptr : &g_.nodes[static_cast<size_t>(by)];
+    NodeId by = at_index(made_by_, v);
+    return by < 0 || edit_.is_dropped(by) ? nullptr : &at_index(g_.nodes, by);
   }
-  int32_t& uses(ValueId v) { return uses_[static_cast<size_t>(v)]; }
+  int32_t& uses(ValueId v) { return at_index(uses_, v); }
 
   void replace(ValueId old, ValueId by) {
     edit_.replace(old, by);
@@ -54,7 +55,7 @@ class MergeBoxing {
     uses(old) = 0;
   }
   void remove(NodeId at) {
-    for (ValueId v : g_.nodes[static_cast<size_t>(at)].in) --uses(v);
+    for (ValueId v : at_index(g_.nodes, at).in) --uses(v);
     edit_.drop(at);
   }
 
@@ -72,7 +73,7 @@ class MergeBoxing {
       if (needed ? direct >= kGain * last : direct > cost(spec(start), spec(middle), v) + last) return;
       n.in[0] = start;
       ++uses(start);
-      if (--uses(middle) == 0) remove(made_by_[static_cast<size_t>(middle)]);
+      if (--uses(middle) == 0) remove(at_index(made_by_, middle));
     }
   }
 
@@ -84,7 +85,7 @@ class MergeBoxing {
 
   // cast(boxing(x)) to fewer bytes becomes boxing(cast(x)).
   void narrow_before(NodeId at) {
-    Node& n = g_.nodes[static_cast<size_t>(at)];
+    Node& n = at_index(g_.nodes, at);
     if (!is_cast(n) || n.pinned || !spec(n.out[0]) || width(n.out[0]) >= width(n.in[0])) return;
     const ValueId moved = n.in[0];
     const Node* p = producer(moved);
@@ -97,7 +98,7 @@ class MergeBoxing {
     track(narrow);
     const Node boxing = make_boxing(*p, narrow, n.out[0]);
     forget(n.out[0]);
-    remove(made_by_[static_cast<size_t>(moved)]);
+    remove(at_index(made_by_, moved));
     n.in[0] = start;
     n.out[0] = narrow;
     ++uses(start);
@@ -109,7 +110,7 @@ class MergeBoxing {
   // boxing(a) + boxing(b), both of one layout and to one, becomes boxing(a + b): gradients of a parameter that is used
   // twice.
   void add_before(NodeId at) {
-    Node& n = g_.nodes[static_cast<size_t>(at)];
+    Node& n = at_index(g_.nodes, at);
     if (n.op != op::add || n.in.size() != 2 || n.pinned || n.in[0] == n.in[1] || !spec(n.out[0])) return;
     const Node *a = producer(n.in[0]), *b = producer(n.in[1]);
     for (const Node* p : {a, b})
@@ -129,9 +130,9 @@ class MergeBoxing {
     const Node boxing = make_boxing(n, sum, n.out[0]);
     forget(n.out[0]);
     for (ValueId& v : n.in) {
-      const ValueId start = g_.nodes[static_cast<size_t>(made_by_[static_cast<size_t>(v)])].in[0];
+      const ValueId start = at_index(g_.nodes, at_index(made_by_, v)).in[0];
       ++uses(start);
-      remove(made_by_[static_cast<size_t>(v)]);
+      remove(at_index(made_by_, v));
       uses(v) = 0;
       v = start;
     }
@@ -142,7 +143,7 @@ class MergeBoxing {
 
   // boxing(cast(x)) from fewer bytes becomes cast(boxing(x)).
   void widen_after(NodeId at) {
-    Node& n = g_.nodes[static_cast<size_t>(at)];
+    Node& n = at_index(g_.nodes, at);
     const ValueId wide = n.in[0];
     const Node* p = producer(wide);
     if (n.pinned || !p || !is_cast(*p) || p->pinned || uses(wide) != 1 || p->section != n.section ||
@@ -158,7 +159,7 @@ class MergeBoxing {
     cast.in[0] = narrow;
     cast.out[0] = n.out[0];
     forget(n.out[0]);
-    remove(made_by_[static_cast<size_t>(wide)]);
+    remove(at_index(made_by_, wide));
     n.in[0] = start;
     n.out[0] = narrow;
     ++uses(start);
@@ -168,11 +169,11 @@ class MergeBoxing {
   }
 
   // What makes the value now is not a node of the graph yet, and is not looked at again.
-  void forget(ValueId v) { made_by_[static_cast<size_t>(v)] = -1; }
+  void forget(ValueId v) { at_index(made_by_, v) = -1; }
   // A value that the pass has made.
   void track(ValueId v) {
-    made_by_.resize(static_cast<size_t>(v) + 1, -1);
-    uses_.resize(static_cast<size_t>(v) + 1, 0);
+    made_by_.resize(to_size(v) + 1, -1);
+    uses_.resize(to_size(v) + 1, 0);
   }
 
   Graph& g_;
@@ -190,10 +191,9 @@ void hoist_once(Graph& g, const PassOptions& options) {
   // What each micro-batch changes is not the same in all.
   std::vector<bool> changes(g.externals.size(), false);
   for (auto& n : g.nodes)
-    if (n.kind == NodeKind::kAssign && is_per_batch(n.section)) changes[static_cast<size_t>(n.target)] = true;
+    if (n.kind == NodeKind::kAssign && is_per_batch(n.section)) at_index(changes, n.target) = true;
   std::vector<bool> once(g.values.size(), false);
-  for (auto& e : g.externals)
-    once[static_cast<size_t>(e.value)] = !changes[static_cast<size_t>(g.value(e.value).index)];
+  for (auto& e : g.externals) at_index(once, e.value) = !at_index(changes, g.value(e.value).index);
   const std::vector<bool> of_parameter = parameter_values(g);
   for (auto& n : g.nodes) {
     // What ZeRO 3 gathers is let go again, as are other copies of parameters, and what backward computes again stays
@@ -202,11 +202,11 @@ void hoist_once(Graph& g, const PassOptions& options) {
         is_parameter_copy(g, n, of_parameter);
     bool moves = is_pure(n) && n.kind != NodeKind::kAccumulate && n.kind != NodeKind::kFused && !stays && n.draw < 0 &&
         !(n.op && n.op->random);
-    for (ValueId v : n.in) moves = moves && (v == kNoValue || once[static_cast<size_t>(v)]);
+    for (ValueId v : n.in) moves = moves && (v == kNoValue || at_index(once, v));
     if (n.section == Section::kOnceBefore) moves = true;
     if (!moves || n.section == Section::kOnceAfter) continue;
     n.section = Section::kOnceBefore;
-    for (ValueId v : n.out) once[static_cast<size_t>(v)] = true;
+    for (ValueId v : n.out) at_index(once, v) = true;
   }
 }
 

@@ -2,6 +2,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "holon/base/index.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
 
@@ -24,7 +25,7 @@ class Buckets {
     std::vector<Way> ways = find();
     std::sort(ways.begin(), ways.end(), [](const Way& a, const Way& b) { return a.boxing < b.boxing; });
     for (Way& way : ways) {
-      const Node& n = g_.nodes[static_cast<size_t>(way.boxing)];
+      const Node& n = at_index(g_.nodes, way.boxing);
       Key key{g_.value(n.in[0]).spec, g_.value(n.out[0]).spec, g_.value(n.in[0]).dtype, n.section, n.stage};
       auto open = std::find_if(open_.begin(), open_.end(), [&](const Open& o) { return o.key == key; });
       if (open == open_.end()) open = open_.insert(open_.end(), Open{key, {}, 0});
@@ -64,9 +65,9 @@ class Buckets {
       for (ValueId v : update.in) {
         Way way;
         while (v != kNoValue) {
-          NodeId by = made_by_[static_cast<size_t>(v)];
-          if (by < 0 || uses_[static_cast<size_t>(v)] != 1) break;
-          const Node& n = g_.nodes[static_cast<size_t>(by)];
+          NodeId by = at_index(made_by_, v);
+          if (by < 0 || at_index(uses_, v) != 1) break;
+          const Node& n = at_index(g_.nodes, by);
           if (is_single_boxing(n)) {
             const Value &from = g_.value(n.in[0]), &to = g_.value(n.out[0]);
             if (from.spec->nd_sbp.has_partial() && !to.spec->nd_sbp.has_partial() &&
@@ -87,9 +88,9 @@ class Buckets {
   void close(Open& o) {
     if (o.ways.size() < 2) return;
     const NodeId last = o.ways.back().boxing;
-    Node together = node_like(g_.nodes[static_cast<size_t>(last)], NodeKind::kBoxing);
+    Node together = node_like(at_index(g_.nodes, last), NodeKind::kBoxing);
     for (Way& way : o.ways) {
-      const Node& n = g_.nodes[static_cast<size_t>(way.boxing)];
+      const Node& n = at_index(g_.nodes, way.boxing);
       together.in.push_back(n.in[0]);
       together.out.push_back(n.out[0]);
       edit_.drop(way.boxing);
@@ -97,7 +98,7 @@ class Buckets {
     edit_.insert_after(last, std::move(together));
     for (Way& way : o.ways)
       for (size_t k = way.after.size(); k-- > 0;) {
-        edit_.insert_after(last, g_.nodes[static_cast<size_t>(way.after[k])]);
+        edit_.insert_after(last, at_index(g_.nodes, way.after[k]));
         edit_.drop(way.after[k]);
       }
   }

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/passes/clones.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
@@ -117,8 +118,7 @@ class Budget {
     Tiling t;
     t.modules = true;
     t.units = static_cast<int32_t>(numbers.size());
-    for (size_t i = 0; i < g_.nodes.size(); ++i)
-      t.unit.push_back(may_[i] ? of_scope[static_cast<size_t>(g_.nodes[i].scope)] : -1);
+    for (size_t i = 0; i < g_.nodes.size(); ++i) t.unit.push_back(may_[i] ? at_index(of_scope, g_.nodes[i].scope) : -1);
     return t;
   }
 
@@ -127,7 +127,7 @@ class Budget {
     std::vector<int32_t> made_in(g_.values.size(), -1);
     for (size_t i = 0; i < g_.nodes.size(); ++i)
       if (chosen[i])
-        for (ValueId v : g_.nodes[i].out) made_in[static_cast<size_t>(v)] = t.unit[i];
+        for (ValueId v : g_.nodes[i].out) at_index(made_in, v) = t.unit[i];
     return leaving_values(g_, t.unit, made_in);
   }
 
@@ -140,33 +140,32 @@ class Budget {
     for (auto& n : g_.nodes)
       if (n.section == Section::kBackward || n.section == Section::kWeight)
         for (ValueId v : n.in)
-          if (v != kNoValue) read[static_cast<size_t>(v)] = true;
-    std::vector<double> saved(static_cast<size_t>(t.units), 0), cost(static_cast<size_t>(t.units), 1);
+          if (v != kNoValue) at_index(read, v) = true;
+    std::vector<double> saved(to_size(t.units), 0), cost(to_size(t.units), 1);
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       if (t.unit[i] < 0) continue;
-      const auto u = static_cast<size_t>(t.unit[i]);
+      const auto u = to_size(t.unit[i]);
       cost[u] += cost_of(g_, g_.nodes[i]);
       for (ValueId v : g_.nodes[i].out)
-        if (read[static_cast<size_t>(v)] && !kept[static_cast<size_t>(v)])
-          saved[u] += static_cast<double>(local_bytes(g_.value(v)));
+        if (at_index(read, v) && !at_index(kept, v)) saved[u] += static_cast<double>(local_bytes(g_.value(v)));
     }
     std::vector<int32_t> order;
     for (int32_t u = 0; u < t.units; ++u)
-      if (saved[static_cast<size_t>(u)] > 0) order.push_back(u);
+      if (at_index(saved, u) > 0) order.push_back(u);
     std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-      const auto i = static_cast<size_t>(a), j = static_cast<size_t>(b);
+      const auto i = to_size(a), j = to_size(b);
       return saved[i] * cost[j] > saved[j] * cost[i];
     });
     return order;
   }
 
   Choice choose(const Tiling& t, const std::vector<int32_t>& order, size_t n) const {
-    std::vector<bool> in(static_cast<size_t>(t.units), false);
-    for (size_t k = 0; k < n; ++k) in[static_cast<size_t>(order[k])] = true;
+    std::vector<bool> in(to_size(t.units), false);
+    for (size_t k = 0; k < n; ++k) at_index(in, order[k]) = true;
     Choice c;
     c.chosen.assign(g_.nodes.size(), false);
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
-      if (t.unit[i] < 0 || !in[static_cast<size_t>(t.unit[i])]) continue;
+      if (t.unit[i] < 0 || !at_index(in, t.unit[i])) continue;
       c.chosen[i] = true;
       c.cost += cost_of(g_, g_.nodes[i]);
     }
@@ -194,10 +193,9 @@ std::vector<bool> leaving_values(const Graph& g, const std::vector<int32_t>& reg
     if (n.section == Section::kBackward || n.section == Section::kWeight) continue;
     const int32_t r = n.section == Section::kForward && is_pure(n) ? region[i] : -1;
     for (ValueId v : n.in)
-      if (v != kNoValue && made_in[static_cast<size_t>(v)] >= 0 && made_in[static_cast<size_t>(v)] != r)
-        kept[static_cast<size_t>(v)] = true;
+      if (v != kNoValue && at_index(made_in, v) >= 0 && at_index(made_in, v) != r) at_index(kept, v) = true;
   }
-  for (ValueId v : g.outputs) kept[static_cast<size_t>(v)] = true;
+  for (ValueId v : g.outputs) at_index(kept, v) = true;
   return kept;
 }
 

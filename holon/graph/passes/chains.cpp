@@ -2,13 +2,15 @@
 
 #include <algorithm>
 
+#include "holon/base/index.h"
+
 namespace holon::graph {
 
 std::vector<ValueId> inputs_of(const Graph& g, const std::vector<NodeId>& members) {
   std::vector<ValueId> inputs, made;
-  for (NodeId m : members) made.push_back(g.nodes[static_cast<size_t>(m)].out[0]);
+  for (NodeId m : members) made.push_back(at_index(g.nodes, m).out[0]);
   for (NodeId m : members)
-    for (ValueId v : g.nodes[static_cast<size_t>(m)].in)
+    for (ValueId v : at_index(g.nodes, m).in)
       if (std::find(made.begin(), made.end(), v) == made.end() &&
           std::find(inputs.begin(), inputs.end(), v) == inputs.end())
         inputs.push_back(v);
@@ -26,14 +28,14 @@ void make_chain(Graph& g, const Readers& readers, const std::vector<NodeId>& mem
                 std::vector<bool>& gone) {
   const std::vector<ValueId> inputs = inputs_of(g, members);
   FusedBody body;
-  Node fused = g.nodes[static_cast<size_t>(last)];
+  Node fused = at_index(g.nodes, last);
   fused.kind = NodeKind::kFused;
   fused.op = nullptr;
   fused.attrs = {};
   fused.in = SmallVec<ValueId, 4>(std::span<const ValueId>(inputs));
   fused.out.clear();
   for (size_t i = 0; i < members.size(); ++i) {
-    const Node& n = g.nodes[static_cast<size_t>(members[i])];
+    const Node& n = at_index(g.nodes, members[i]);
     FusedPart part{n.op, n.attrs, {}};
     for (ValueId v : n.in) {
       auto at = std::find(inputs.begin(), inputs.end(), v);
@@ -42,7 +44,7 @@ void make_chain(Graph& g, const Readers& readers, const std::vector<NodeId>& mem
         continue;
       }
       auto producer = std::find(members.begin(), members.end(), readers.producer(v));
-      part.in.push_back(static_cast<int16_t>(inputs.size() + static_cast<size_t>(producer - members.begin())));
+      part.in.push_back(static_cast<int16_t>(inputs.size() + to_size(producer - members.begin())));
     }
     body.parts.push_back(std::move(part));
     auto all = readers.of(n.out[0]);
@@ -52,11 +54,11 @@ void make_chain(Graph& g, const Readers& readers, const std::vector<NodeId>& mem
       body.results.push_back(static_cast<int16_t>(i));
       fused.out.push_back(n.out[0]);
     }
-    gone[static_cast<size_t>(members[i])] = members[i] != last;
+    at_index(gone, members[i]) = members[i] != last;
   }
   fused.target = static_cast<int32_t>(g.bodies.size());
   g.bodies.push_back(std::move(body));
-  g.nodes[static_cast<size_t>(last)] = std::move(fused);
+  at_index(g.nodes, last) = std::move(fused);
 }
 
 }  // namespace holon::graph

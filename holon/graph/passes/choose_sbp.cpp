@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/boxing/planner.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/known_signatures.h"
@@ -59,14 +60,14 @@ class Choose {
     SmallVec<const GlobalSpec*, 2> out;
   };
 
-  const GlobalSpec*& now(ValueId v) { return now_[static_cast<size_t>(v)]; }
-  ValueId source(ValueId v) const { return source_[static_cast<size_t>(v)]; }
+  const GlobalSpec*& now(ValueId v) { return at_index(now_, v); }
+  ValueId source(ValueId v) const { return at_index(source_, v); }
 
   // Which boxings are free to go, and who wants what of whom. False: none is.
   bool look() {
     const size_t values = g_.values.size();
     fixed_.assign(values, false);
-    for (ValueId v : g_.outputs) fixed_[static_cast<size_t>(v)] = true;  // the user sees their layout
+    for (ValueId v : g_.outputs) at_index(fixed_, v) = true;  // the user sees their layout
     for (size_t v = 0; v < values; ++v) {
       source_.push_back(static_cast<ValueId>(v));
       now_.push_back(g_.values[v].spec);
@@ -82,10 +83,10 @@ class Choose {
     bool any = false;
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       const Node& n = g_.nodes[i];
-      if (is_single_boxing(n) && !n.pinned && !fixed_[static_cast<size_t>(n.out[0])] &&
+      if (is_single_boxing(n) && !n.pinned && !at_index(fixed_, n.out[0]) &&
           now(n.in[0])->placement == now(n.out[0])->placement) {
         free_[i] = any = true;
-        source_[static_cast<size_t>(n.out[0])] = source(n.in[0]);
+        at_index(source_, n.out[0]) = source(n.in[0]);
         continue;
       }
       for (ValueId v : n.in) {
@@ -96,7 +97,7 @@ class Choose {
         wants_[i].push_back(spec);
         if (!spec) continue;
         want(source(v), spec, n, 1);
-        if (NodeId& first = reader_[static_cast<size_t>(source(v))]; first < 0) first = static_cast<NodeId>(i);
+        if (NodeId& first = at_index(reader_, source(v)); first < 0) first = static_cast<NodeId>(i);
       }
     }
     for (ValueId v : g_.outputs)
@@ -113,9 +114,9 @@ class Choose {
       for (size_t at = i; !taken[at] && known(at);) {
         taken[at] = true;
         chain.push_back(at);
-        const NodeId next = reader_[static_cast<size_t>(g_.nodes[at].out[0])];
-        if (next < 0 || !(now(g_.nodes[at].out[0])->placement == placement_of(static_cast<size_t>(next)))) break;
-        at = static_cast<size_t>(next);
+        const NodeId next = at_index(reader_, g_.nodes[at].out[0]);
+        if (next < 0 || !(now(g_.nodes[at].out[0])->placement == placement_of(to_size(next)))) break;
+        at = to_size(next);
       }
       if (chain.size() > 1) chains_.push_back(std::move(chain));
     }
@@ -126,7 +127,7 @@ class Choose {
   }
 
   void want(ValueId of, const GlobalSpec* spec, const Node& by, int32_t more) {
-    auto& all = readers_[static_cast<size_t>(of)];
+    auto& all = at_index(readers_, of);
     Wanted* found = nullptr;
     for (Wanted& w : all)
       if (w.spec == spec) found = &w;
@@ -140,9 +141,9 @@ class Choose {
     const Value& v = g_.value(of);
     const GlobalSpec* from = now(of);
     const double seldom = 1.0 / std::max(1, g_.micro_batches);
-    const bool parameter = of_parameter_[static_cast<size_t>(of)];
+    const bool parameter = at_index(of_parameter_, of);
     Cost sum;
-    for (const Wanted& w : readers_[static_cast<size_t>(of)]) {
+    for (const Wanted& w : at_index(readers_, of)) {
       if (w.readers <= 0 || w.spec == from) continue;
       const bool moved = parameter && reads_peers(v, from, w.spec);
       const bool each = w.often > 0 && (moved || v.kind != ValueKind::kExternal);
@@ -173,7 +174,7 @@ class Choose {
   int64_t bytes_of_variants(ValueId of) {
     if (!now(of)) return 0;
     int64_t bytes = bytes_as(of, now(of));
-    for (const Wanted& w : readers_[static_cast<size_t>(of)])
+    for (const Wanted& w : at_index(readers_, of))
       if (w.readers > 0 && reads_peers(g_.value(of), now(of), w.spec)) bytes += bytes_as(of, w.spec);
     return bytes;
   }
@@ -186,7 +187,7 @@ class Choose {
       if (!spec || source(n.in[i]) == link || !reads_peers(g_.value(source(n.in[i])), now(source(n.in[i])), spec))
         continue;
       int32_t others = 0;
-      for (const Wanted& w : readers_[static_cast<size_t>(source(n.in[i]))])
+      for (const Wanted& w : at_index(readers_, source(n.in[i])))
         if (w.spec == spec) others = w.readers;
       for (size_t k = 0; k < n.in.size(); ++k) others -= wants_[at][k] == spec && source(n.in[k]) == source(n.in[i]);
       if (others <= 0) bytes += bytes_as(n.in[i], spec);
@@ -215,7 +216,7 @@ class Choose {
     for (size_t i = 0; i < n.in.size(); ++i)
       if (wants_[at][i] && now(source(n.in[i])) != wants_[at][i]) return true;
     for (ValueId v : n.out)
-      for (const Wanted& w : readers_[static_cast<size_t>(v)])
+      for (const Wanted& w : at_index(readers_, v))
         if (w.readers > 0 && w.spec != now(v)) return true;
     return false;
   }
@@ -242,7 +243,7 @@ class Choose {
     const Node& n = g_.nodes[at];
     if (!is_op(n) || n.pinned || n.op->schema.n_inputs == 0 || !now(n.out[0])) return nullptr;
     for (ValueId v : n.out)
-      if (fixed_[static_cast<size_t>(v)]) return nullptr;
+      if (at_index(fixed_, v)) return nullptr;
     if (known_of_[at]) return known_of_[at];
     return known_of_[at] = &known_.of(g_, n);
   }
@@ -306,7 +307,7 @@ class Choose {
       const GlobalSpec* to = nullptr;
       size_t input = 0;
       if (up) {
-        for (const Wanted& w : readers_[static_cast<size_t>(n.out[0])])
+        for (const Wanted& w : at_index(readers_, n.out[0]))
           if (w.readers > 0 && w.spec != now(n.out[0])) to = w.spec;
       } else {
         for (size_t i = 0; i < n.in.size() && !to; ++i)
@@ -329,13 +330,12 @@ class Choose {
       NodeId on = -1;
       if (up) {
         for (size_t i = 0; i < n.in.size() && on < 0; ++i)
-          if (wants_[at][i] && now(source(n.in[i])) != wants_[at][i])
-            on = made_by_[static_cast<size_t>(source(n.in[i]))];
+          if (wants_[at][i] && now(source(n.in[i])) != wants_[at][i]) on = at_index(made_by_, source(n.in[i]));
       } else {
-        on = reader_[static_cast<size_t>(n.out[0])];
+        on = at_index(reader_, n.out[0]);
       }
       if (on < 0) break;
-      at = static_cast<size_t>(on);
+      at = to_size(on);
     }
     for (size_t i = path.size(); i-- > keep;) set(path[i].first, path[i].second);
     for (size_t i = 0; i < keep; ++i) mark(path[i].first);
@@ -484,7 +484,7 @@ class Choose {
           if (s.in[i] && !is_open_to(n, s, source(n.in[i]), now(source(n.in[i])), a)) return false;
         // Those beside the chain, too.
         for (ValueId v : n.out)
-          for (const Wanted& w : readers_[static_cast<size_t>(v)])
+          for (const Wanted& w : at_index(readers_, v))
             if (w.readers > 0 && w.spec->nd_sbp[a].is_partial() && !now(v)->nd_sbp[a].is_partial()) return false;
       }
     }
@@ -495,16 +495,16 @@ class Choose {
   int64_t last_change(const Node& n) const {
     int64_t last = 0;
     for (ValueId v : n.in)
-      if (v != kNoValue) last = std::max(last, changed_[static_cast<size_t>(source(v))]);
-    for (ValueId v : n.out) last = std::max(last, changed_[static_cast<size_t>(v)]);
+      if (v != kNoValue) last = std::max(last, at_index(changed_, source(v)));
+    for (ValueId v : n.out) last = std::max(last, at_index(changed_, v));
     return last;
   }
   void mark(size_t at) {
     const Node& n = g_.nodes[at];
     ++clock_;
     for (ValueId v : n.in)
-      if (v != kNoValue) changed_[static_cast<size_t>(source(v))] = clock_;
-    for (ValueId v : n.out) changed_[static_cast<size_t>(v)] = clock_;
+      if (v != kNoValue) at_index(changed_, source(v)) = clock_;
+    for (ValueId v : n.out) at_index(changed_, v) = clock_;
   }
 
   // Puts boxings where sources are not as they are wanted, one for all readers of a layout that it can serve.
@@ -528,7 +528,7 @@ class Choose {
         Node& n = g_.nodes[i];
         n.in[0] = source(n.in[0]);
         bool useful = false;
-        for (const Wanted& w : readers_[static_cast<size_t>(n.in[0])])
+        for (const Wanted& w : at_index(readers_, n.in[0]))
           useful |= w.readers > 0 && w.spec == now(n.out[0]) && w.spec != now(n.in[0]);
         if (!useful || !boxings.try_emplace({n.in[0], now(n.out[0]), n.stage, n.section}, n.out[0]).second)
           edit.drop(static_cast<NodeId>(i));
@@ -542,9 +542,9 @@ class Choose {
           n.in[k] = from;
           continue;
         }
-        const NodeId by = made_by_[static_cast<size_t>(from)];
+        const NodeId by = at_index(made_by_, from);
         const bool gradient = n.kind == NodeKind::kUpdate && by >= 0;  // it moves as soon as it is there
-        const Node& like = gradient ? g_.nodes[static_cast<size_t>(by)] : n;
+        const Node& like = gradient ? at_index(g_.nodes, by) : n;
         ValueId redistributed = kNoValue;
         for (int s = 0; s <= static_cast<int>(n.section) && redistributed == kNoValue; ++s) {
           const auto section = static_cast<Section>(s);

@@ -1,5 +1,6 @@
 #include "holon/graph/passes/clones.h"
 
+#include "holon/base/index.h"
 #include "holon/graph/passes/rewrite.h"
 
 namespace holon::graph {
@@ -31,47 +32,47 @@ class Cloner {
 
  private:
   bool wanted(ValueId v) const {
-    if (v == kNoValue || static_cast<size_t>(v) >= made_by_.size()) return false;
-    NodeId by = made_by_[static_cast<size_t>(v)];
-    return by >= 0 && chosen_[static_cast<size_t>(by)] && !kept_[static_cast<size_t>(v)];
+    if (v == kNoValue || to_size(v) >= made_by_.size()) return false;
+    NodeId by = at_index(made_by_, v);
+    return by >= 0 && at_index(chosen_, by) && !at_index(kept_, v);
   }
 
   // A stage of the pipeline waits for no other one's copy.
   bool has_copy(ValueId v, int16_t stage) const {
-    return copy_[static_cast<size_t>(v)] != kNoValue && copy_stage_[static_cast<size_t>(v)] == stage;
+    return at_index(copy_, v) != kNoValue && at_index(copy_stage_, v) == stage;
   }
 
   // A stack instead of recursion: a chain may be as long as the model.
   ValueId copy_of(ValueId v, NodeId at) {
-    const int16_t stage = g_.nodes[static_cast<size_t>(at)].stage;
-    std::vector<NodeId> open{made_by_[static_cast<size_t>(v)]};
+    const int16_t stage = at_index(g_.nodes, at).stage;
+    std::vector<NodeId> open{at_index(made_by_, v)};
     while (!open.empty()) {
-      const Node& n = g_.nodes[static_cast<size_t>(open.back())];
+      const Node& n = at_index(g_.nodes, open.back());
       if (has_copy(n.out[0], stage)) {
         open.pop_back();
         continue;
       }
       const size_t before = open.size();
       for (ValueId u : n.in)
-        if (wanted(u) && !has_copy(u, stage)) open.push_back(made_by_[static_cast<size_t>(u)]);
+        if (wanted(u) && !has_copy(u, stage)) open.push_back(at_index(made_by_, u));
       if (open.size() > before) continue;
       Node again = n;
       again.section = Section::kBackward;
       again.pinned = true;
       again.stage = stage;
       for (ValueId& u : again.in)
-        if (wanted(u)) u = copy_[static_cast<size_t>(u)];
+        if (wanted(u)) u = at_index(copy_, u);
       for (ValueId& out : again.out) {
         ValueId fresh = edit_.value_like(out, g_.value(out).spec);
-        copy_[static_cast<size_t>(out)] = fresh;
-        copy_stage_[static_cast<size_t>(out)] = stage;
+        at_index(copy_, out) = fresh;
+        at_index(copy_stage_, out) = stage;
         out = fresh;
       }
       edit_.insert_before(at, std::move(again));
       ++count_;
       open.pop_back();
     }
-    return copy_[static_cast<size_t>(v)];
+    return at_index(copy_, v);
   }
 
   Graph& g_;
@@ -92,7 +93,7 @@ int64_t clone_into_backward(Graph& g, const std::vector<bool>& chosen, const std
 std::vector<bool> may_run_again(const Graph& g) {
   std::vector<bool> changes(g.externals.size(), false);
   for (auto& n : g.nodes)
-    if (n.kind == NodeKind::kAssign && is_per_batch(n.section)) changes[static_cast<size_t>(n.target)] = true;
+    if (n.kind == NodeKind::kAssign && is_per_batch(n.section)) at_index(changes, n.target) = true;
   const std::vector<int32_t> root = alias_roots(g);
   std::vector<bool> may(g.nodes.size());
   for (size_t i = 0; i < g.nodes.size(); ++i) {
@@ -105,8 +106,7 @@ std::vector<bool> may_run_again(const Graph& g) {
     // A draw without a place is another one each time.
     ok = ok && !(is_op(n) && n.op->random && n.draw < 0 && !n.attrs.has(n.op->counter_attr));
     for (ValueId v : n.in)
-      if (v != kNoValue && root[static_cast<size_t>(v)] >= 0)
-        ok = ok && !changes[static_cast<size_t>(root[static_cast<size_t>(v)])];
+      if (v != kNoValue && at_index(root, v) >= 0) ok = ok && !at_index(changes, at_index(root, v));
     may[i] = ok;
   }
   return may;

@@ -1,3 +1,4 @@
+#include "holon/base/index.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/passes/pass.h"
@@ -22,19 +23,19 @@ void fold_constants(Graph& g, const PassOptions& options) {
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     const Node& n = g.nodes[i];
     bool folds = foldable(n);
-    for (ValueId v : n.in) folds = folds && (v == kNoValue || known[static_cast<size_t>(v)]);
+    for (ValueId v : n.in) folds = folds && (v == kNoValue || at_index(known, v));
     for (ValueId v : n.out) folds = folds && logical_bytes(g.value(v)) <= options.fold_bytes;
     if (!folds) continue;
     chosen[i] = any = true;
-    for (ValueId v : n.out) known[static_cast<size_t>(v)] = true;
+    for (ValueId v : n.out) at_index(known, v) = true;
   }
   if (!any) return;
   // Values that are read by what stays.
   std::vector<bool> read(g.values.size(), false);
-  for (ValueId v : g.outputs) read[static_cast<size_t>(v)] = true;
+  for (ValueId v : g.outputs) at_index(read, v) = true;
   for (size_t i = 0; i < g.nodes.size(); ++i)
     for (ValueId v : g.nodes[i].in)
-      if (v != kNoValue && !chosen[i]) read[static_cast<size_t>(v)] = true;
+      if (v != kNoValue && !chosen[i]) at_index(read, v) = true;
   NoGradGuard no_grad;
   AutocastPause plain;
   std::vector<Tensor> of(g.values.size());
@@ -43,14 +44,14 @@ void fold_constants(Graph& g, const PassOptions& options) {
     if (!chosen[i]) continue;
     const Node& n = g.nodes[i];
     TensorVec in;
-    for (ValueId v : n.in) in.push_back(v == kNoValue ? Tensor() : of[static_cast<size_t>(v)]);
+    for (ValueId v : n.in) in.push_back(v == kNoValue ? Tensor() : at_index(of, v));
     TensorVec out = dispatch(*n.op, std::move(in), n.attrs);
     edit.drop(static_cast<NodeId>(i));
     for (size_t o = 0; o < n.out.size(); ++o) {
       Tensor t = out[o].detach();
       HOLON_CHECK(t.spec() == g.value(n.out[o]).spec, "eager gives another layout than: {}", str(g, n));
-      of[static_cast<size_t>(n.out[o])] = t;
-      if (!read[static_cast<size_t>(n.out[o])]) continue;
+      at_index(of, n.out[o]) = t;
+      if (!at_index(read, n.out[o])) continue;
       Value& v = g.value(n.out[o]);
       v.kind = ValueKind::kExternal;
       v.index = static_cast<int32_t>(g.externals.size());

@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
 
@@ -51,7 +52,7 @@ void merge_common(Graph& g, const PassOptions&) {
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     Node& n = g.nodes[i];
     for (ValueId& v : n.in) v = edit.replaced(v);
-    if (n.kind == NodeKind::kAssign) ++writes[static_cast<size_t>(n.target)];
+    if (n.kind == NodeKind::kAssign) ++at_index(writes, n.target);
     if (!mergeable(n)) continue;
     Hasher h, e;
     h.add(n.kind);
@@ -59,14 +60,13 @@ void merge_common(Graph& g, const PassOptions&) {
     for (ValueId v : n.in) {
       h.add(v);
       if (v != kNoValue)
-        if (int32_t r = root[static_cast<size_t>(v)]; r >= 0 && writes[static_cast<size_t>(r)] > 0)
-          e.add(writes[static_cast<size_t>(r)]);
+        if (int32_t r = at_index(root, v); r >= 0 && at_index(writes, r) > 0) e.add(at_index(writes, r));
     }
     for (int64_t w : n.attrs.words()) h.add(w);
     h.add(n.draw);
     for (ValueId v : n.out) h.add(g.value(v).spec);
     auto same = [&](const Seen& s) {
-      const Node& o = g.nodes[static_cast<size_t>(s.node)];
+      const Node& o = at_index(g.nodes, s.node);
       if (s.epoch != e.value() || o.kind != n.kind || o.op != n.op || o.draw != n.draw || o.in.size() != n.in.size() ||
           o.out.size() != n.out.size())
         return false;
@@ -85,7 +85,7 @@ void merge_common(Graph& g, const PassOptions&) {
       seen.emplace(h.value(), Seen{static_cast<NodeId>(i), e.value()});
       continue;
     }
-    const Node& first = g.nodes[static_cast<size_t>(found->second.node)];
+    const Node& first = at_index(g.nodes, found->second.node);
     for (size_t k = 0; k < n.out.size(); ++k) edit.replace(n.out[k], first.out[k]);
     edit.drop(static_cast<NodeId>(i));
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "holon/base/index.h"
 #include "holon/graph/passes/chains.h"
 #include "holon/graph/passes/fuse.h"
 #include "holon/graph/program/fused.h"
@@ -34,7 +35,7 @@ std::vector<NodeId> chain(const Graph& g, const Readers& readers, const std::vec
   // Highest first: when a candidate's turn comes, all of its readers that can be members are.
   std::priority_queue<NodeId> candidates;
   auto add_producers = [&](NodeId m) {
-    for (ValueId v : g.nodes[static_cast<size_t>(m)].in)
+    for (ValueId v : at_index(g.nodes, m).in)
       if (NodeId p = readers.producer(v); p >= 0) candidates.push(p);
   };
   add_producers(last);
@@ -44,8 +45,8 @@ std::vector<NodeId> chain(const Graph& g, const Readers& readers, const std::vec
     candidates.pop();
     if (p == before) continue;
     before = p;
-    const Node& n = g.nodes[static_cast<size_t>(p)];
-    if (taken[static_cast<size_t>(p)] || !eligible(g, n) || !alike(g, n, g.nodes[static_cast<size_t>(last)])) continue;
+    const Node& n = at_index(g.nodes, p);
+    if (at_index(taken, p) || !eligible(g, n) || !alike(g, n, at_index(g.nodes, last))) continue;
     if (!read_later_only(readers, n, members, last) || !readers.may_read_later(g, p, last)) continue;
     members.push_back(p);
     if (inputs_of(g, members).size() > kMostInputs) {
@@ -64,10 +65,10 @@ void fuse_elementwise(Graph& g, const PassOptions&) {
   const Readers readers(g);
   std::vector<bool> taken(g.nodes.size(), false), gone(g.nodes.size(), false);
   for (NodeId last = static_cast<NodeId>(g.nodes.size()) - 1; last >= 0; --last) {
-    if (taken[static_cast<size_t>(last)] || !eligible(g, g.nodes[static_cast<size_t>(last)])) continue;
+    if (at_index(taken, last) || !eligible(g, at_index(g.nodes, last))) continue;
     const std::vector<NodeId> members = chain(g, readers, taken, last);
     if (members.size() < 2) continue;
-    for (NodeId m : members) taken[static_cast<size_t>(m)] = true;
+    for (NodeId m : members) at_index(taken, m) = true;
     make_chain(g, readers, members, last, gone);
   }
   remove_nodes(g, gone);

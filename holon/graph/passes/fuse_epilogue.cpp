@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
@@ -24,8 +25,8 @@ class Epilogues {
   }
 
  private:
-  Node& node(NodeId n) { return g_.nodes[static_cast<size_t>(n)]; }
-  bool gone(NodeId n) const { return gone_[static_cast<size_t>(n)]; }
+  Node& node(NodeId n) { return at_index(g_.nodes, n); }
+  bool gone(NodeId n) const { return at_index(gone_, n); }
   void each(void (Epilogues::*pattern)(NodeId)) {
     for (NodeId n = 0; n < static_cast<NodeId>(g_.nodes.size()); ++n)
       if (!gone(n) && is_plain(n)) (this->*pattern)(n);
@@ -51,7 +52,7 @@ class Epilogues {
     n.out = std::move(out);
     if (!has_signature(g_, n)) return false;
     node(at) = std::move(n);
-    if (absorbed >= 0) gone_[static_cast<size_t>(absorbed)] = true;
+    if (absorbed >= 0) at_index(gone_, absorbed) = true;
     return true;
   }
 
@@ -67,7 +68,7 @@ class Epilogues {
       const NodeId r = readers_.only(node(s).out[0]);
       if (is(r, op::reshape) && together(n, r) && g_.value(node(r).out[0]).shape == Dims{shape.back()}) {
         if (become(n, s, op::linear_gradients, {dy, node(n).in[1]}, {node(n).out[0], node(r).out[0]}, {}))
-          gone_[static_cast<size_t>(r)] = true;
+          at_index(gone_, r) = true;
         return;
       }
       // Somebody else reads the sum as it is: it is made a view of the gradient.
@@ -158,7 +159,7 @@ class Epilogues {
       const bool fits = become(r, -1, op::matmul_scaled, in, node(r).out, {{"alpha", alpha}});
       HOLON_CHECK(fits, "matmul_scaled lacks a layout that matmul has: {}", str(g_, node(r)));
     }
-    gone_[static_cast<size_t>(n)] = true;
+    at_index(gone_, n) = true;
   }
 
   void scale_after(NodeId n) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "holon/base/index.h"
 #include "holon/graph/passes/chains.h"
 #include "holon/graph/passes/fuse.h"
 #include "holon/graph/program/fused.h"
@@ -22,19 +23,19 @@ class Matrices {
       std::vector<NodeId> members = chain(last);
       if (members.size() < 2) continue;
       add_neighbours(members, last);
-      for (NodeId m : members) taken_[static_cast<size_t>(m)] = true;
+      for (NodeId m : members) at_index(taken_, m) = true;
       make_chain(g_, readers_, members, last, gone_);
     }
     remove_nodes(g_, gone_);
   }
 
  private:
-  const Node& node(NodeId n) const { return g_.nodes[static_cast<size_t>(n)]; }
+  const Node& node(NodeId n) const { return at_index(g_.nodes, n); }
   const Value& result(NodeId n) const { return g_.value(node(n).out[0]); }
 
   bool eligible(NodeId at) const {
     const Node& n = node(at);
-    if (taken_[static_cast<size_t>(at)] || n.kind != NodeKind::kOp || n.draw >= 0 || n.out.size() != 1 || !n.op ||
+    if (at_index(taken_, at) || n.kind != NodeKind::kOp || n.draw >= 0 || n.out.size() != 1 || !n.op ||
         !fusible_by_matrix(*n.op, n.attrs))
       return false;
     const Value& out = result(at);

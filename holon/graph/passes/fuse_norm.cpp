@@ -1,4 +1,5 @@
 
+#include "holon/base/index.h"
 #include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
@@ -23,10 +24,10 @@ class Norms {
   }
 
  private:
-  Node& node(NodeId n) { return g_.nodes[static_cast<size_t>(n)]; }
+  Node& node(NodeId n) { return at_index(g_.nodes, n); }
   const Value& value(ValueId v) const { return g_.value(v); }
   bool is(NodeId n, const OpDef& op) {
-    return n >= 0 && !gone_[static_cast<size_t>(n)] && node(n).kind == NodeKind::kOp && node(n).op && node(n).op == &op;
+    return n >= 0 && !at_index(gone_, n) && node(n).kind == NodeKind::kOp && node(n).op && node(n).op == &op;
   }
   // What is computed again stays with what is.
   bool together(NodeId a, NodeId b) {
@@ -101,7 +102,7 @@ class Norms {
     if (!has_signature(g_, n)) return;
     node(norm) = std::move(n);
     for (NodeId m : {add, casts[0], casts[1], narrow})
-      if (m >= 0) gone_[static_cast<size_t>(m)] = true;
+      if (m >= 0) at_index(gone_, m) = true;
   }
 
   // The gradient of a norm's input, to which that of the residual is added.
@@ -133,7 +134,7 @@ class Norms {
     if (!has_signature(g_, n)) return;
     node(at) = std::move(n);
     for (NodeId m : {at == norm ? add : norm, wide_dy, wide_other})
-      if (m >= 0) gone_[static_cast<size_t>(m)] = true;
+      if (m >= 0) at_index(gone_, m) = true;
   }
 
   Graph& g_;

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "holon/base/index.h"
 #include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
@@ -25,9 +26,9 @@ class Slices {
     int64_t begin, end;
   };
 
-  Node& node(NodeId n) { return g_.nodes[static_cast<size_t>(n)]; }
+  Node& node(NodeId n) { return at_index(g_.nodes, n); }
   bool is(NodeId n, const OpDef& op) {
-    return n >= 0 && !gone_[static_cast<size_t>(n)] && node(n).kind == NodeKind::kOp && node(n).op && node(n).op == &op;
+    return n >= 0 && !at_index(gone_, n) && node(n).kind == NodeKind::kOp && node(n).op && node(n).op == &op;
   }
   bool together(NodeId a, NodeId b) {
     const Node &x = node(a), &y = node(b);
@@ -90,8 +91,8 @@ class Slices {
     for (const Piece& p : pieces) n.in.push_back(node(p.node).in[0]);
     if (!has_signature(g_, n)) return;
     node(root) = std::move(n);
-    for (const Piece& p : pieces) gone_[static_cast<size_t>(p.node)] = true;
-    for (NodeId s : sums) gone_[static_cast<size_t>(s)] = true;
+    for (const Piece& p : pieces) at_index(gone_, p.node) = true;
+    for (NodeId s : sums) at_index(gone_, s) = true;
   }
 
   Graph& g_;

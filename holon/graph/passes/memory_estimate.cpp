@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "holon/base/index.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
 
@@ -57,33 +58,32 @@ int64_t estimate_peak_bytes(const Graph& g) {
   for (size_t v = 0; v < owner.size(); ++v) owner[v] = static_cast<ValueId>(v);
   std::vector<Life> lives(g.values.size());
   for (size_t at = 0; at < order.size(); ++at) {
-    const Node& n = g.nodes[static_cast<size_t>(order[at])];
+    const Node& n = at_index(g.nodes, order[at]);
     const auto now = static_cast<int32_t>(at);
     for (ValueId v : n.in) {
       if (v == kNoValue) continue;
-      Life& life = lives[static_cast<size_t>(owner[static_cast<size_t>(v)])];
+      Life& life = at_index(lives, at_index(owner, v));
       life.end = std::max(life.end, now);
       if (n.section == Section::kBackward || n.section == Section::kWeight) life.kept = true;
       // What is there once per step is there until the last micro-batch is through.
       const Value& value = g.value(v);
       if (often && is_per_batch(n.section) && value.kind == ValueKind::kNode && !life.forward && life.begin >= 0 &&
-          g.nodes[static_cast<size_t>(order[static_cast<size_t>(life.begin)])].section == Section::kOnceBefore)
+          at_index(g.nodes, at_index(order, life.begin)).section == Section::kOnceBefore)
         life.end = std::max(life.end, batch_end);
     }
     for (size_t o = 0; o < n.out.size(); ++o) {
       if (shares_memory(g, n)) {
-        owner[static_cast<size_t>(n.out[o])] = owner[static_cast<size_t>(n.in[n.kind == NodeKind::kBoxing ? o : 0])];
+        at_index(owner, n.out[o]) = at_index(owner, n.in[n.kind == NodeKind::kBoxing ? o : 0]);
         continue;
       }
-      Life& life = lives[static_cast<size_t>(n.out[o])];
+      Life& life = at_index(lives, n.out[o]);
       life.begin = n.kind == NodeKind::kAccumulate && often ? 0 : now;
       life.end = now;
       life.forward = n.section == Section::kForward;
       life.stage = std::max<int16_t>(n.stage, 0);
     }
   }
-  for (ValueId v : g.outputs)
-    lives[static_cast<size_t>(owner[static_cast<size_t>(v)])].end = static_cast<int32_t>(order.size());
+  for (ValueId v : g.outputs) at_index(lives, at_index(owner, v)).end = static_cast<int32_t>(order.size());
   int64_t peak = 0;
   std::vector<int64_t> change(order.size() + 2);
   for (int rank : busiest_ranks(g)) {
@@ -95,8 +95,8 @@ int64_t estimate_peak_bytes(const Graph& g) {
       const Value& value = g.values[v];
       if (value.spec && !value.spec->placement.contains(rank)) continue;
       const int64_t bytes = local_bytes(value);
-      change[static_cast<size_t>(life.begin)] += bytes;
-      change[static_cast<size_t>(life.end) + 1] -= bytes;
+      at_index(change, life.begin) += bytes;
+      change[to_size(life.end) + 1] -= bytes;
       // Later micro-batches run forward before the first is back.
       if (life.forward && life.kept)
         in_flight += bytes * (std::min(g.micro_batches, std::max(1, g.stages - life.stage)) - 1);

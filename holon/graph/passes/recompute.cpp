@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/passes/budget.h"
 #include "holon/graph/passes/clones.h"
 #include "holon/graph/passes/pass.h"
@@ -22,7 +23,7 @@ std::vector<int32_t> regions(const Graph& g, const std::vector<std::string>& pat
     for (size_t end = scope.find('.'); !scope.empty(); end = scope.find('.', end + 1)) {
       auto it = wanted.find(scope.substr(0, end));
       if (it != wanted.end()) {
-        found[static_cast<size_t>(it->second)] = true;
+        at_index(found, it->second) = true;
         if (of[s] < 0) of[s] = it->second;
       }
       if (end == std::string_view::npos) break;
@@ -46,13 +47,13 @@ void by_module(Graph& g, const std::vector<std::string>& paths) {
   std::vector<bool> chosen = may_run_again(g);
   std::vector<int32_t> made_in(g.values.size(), -1);
   for (size_t i = 0; i < g.nodes.size(); ++i) {
-    const int32_t r = region[static_cast<size_t>(g.nodes[i].scope)];
+    const int32_t r = at_index(region, g.nodes[i].scope);
     if (r < 0) chosen[i] = false;
     if (!chosen[i]) continue;
-    for (ValueId v : g.nodes[i].out) made_in[static_cast<size_t>(v)] = r;
+    for (ValueId v : g.nodes[i].out) at_index(made_in, v) = r;
   }
   std::vector<int32_t> of_node;
-  for (auto& n : g.nodes) of_node.push_back(region[static_cast<size_t>(n.scope)]);
+  for (auto& n : g.nodes) of_node.push_back(at_index(region, n.scope));
   clone_into_backward(g, chosen, leaving_values(g, of_node, made_in));
 }
 

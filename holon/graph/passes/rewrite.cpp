@@ -3,22 +3,22 @@
 #include <algorithm>
 
 #include "holon/base/ceil_div.h"
+#include "holon/base/index.h"
 
 namespace holon::graph {
 
 void Rewrite::replace(ValueId old, ValueId by) {
   if (by_.size() < g_.values.size()) by_.resize(g_.values.size(), kNoValue);
-  by_[static_cast<size_t>(old)] = by;
+  at_index(by_, old) = by;
 }
 
 ValueId Rewrite::replaced(ValueId v) {
-  if (v == kNoValue || static_cast<size_t>(v) >= by_.size()) return v;
+  if (v == kNoValue || to_size(v) >= by_.size()) return v;
   ValueId end = v;
-  while (static_cast<size_t>(end) < by_.size() && by_[static_cast<size_t>(end)] != kNoValue)
-    end = by_[static_cast<size_t>(end)];
+  while (to_size(end) < by_.size() && at_index(by_, end) != kNoValue) end = at_index(by_, end);
   while (v != end) {  // so that long chains are walked once
-    ValueId next = by_[static_cast<size_t>(v)];
-    by_[static_cast<size_t>(v)] = end;
+    ValueId next = at_index(by_, v);
+    at_index(by_, v) = end;
     v = next;
   }
   return end;
@@ -116,7 +116,7 @@ std::vector<int32_t> alias_roots(const Graph& g) {
     if (!is_view(n)) continue;
     for (size_t i = 0; i < n.out.size(); ++i) {
       ValueId from = n.kind == NodeKind::kBoxing ? n.in[i] : n.in[0];
-      if (from != kNoValue) root[static_cast<size_t>(n.out[i])] = root[static_cast<size_t>(from)];
+      if (from != kNoValue) at_index(root, n.out[i]) = at_index(root, from);
     }
   }
   return root;

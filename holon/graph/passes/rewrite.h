@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/graph/ir/graph.h"
 
 namespace holon::graph {
@@ -14,8 +15,8 @@ class Rewrite {
   // The node takes its place before (after) the one that is there now; several in the order of the calls.
   void insert_before(NodeId at, Node n) { insertions_.push_back({2 * at, std::move(n)}); }
   void insert_after(NodeId at, Node n) { insertions_.push_back({2 * at + 1, std::move(n)}); }
-  void drop(NodeId n) { dropped_[static_cast<size_t>(n)] = true; }
-  bool is_dropped(NodeId n) const { return dropped_[static_cast<size_t>(n)]; }
+  void drop(NodeId n) { at_index(dropped_, n) = true; }
+  bool is_dropped(NodeId n) const { return at_index(dropped_, n); }
   // Whoever reads `old` reads `by`, which is there at least as early. Also in nodes that are inserted.
   void replace(ValueId old, ValueId by);
   ValueId replaced(ValueId v);

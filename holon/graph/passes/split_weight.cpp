@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "holon/base/index.h"
 #include "holon/graph/ir/stage_devices.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
@@ -23,21 +24,20 @@ void split_weight(Graph& g, const PassOptions& options) {
   constexpr int16_t kNobody = std::numeric_limits<int16_t>::max();
   // Of each value: the earliest stage that reads it in backward, and whether a node that is needed does.
   std::vector<int16_t> read_by(g.values.size(), kNobody);
-  std::vector<bool> read(g.values.size(), false), needed(g.nodes.size(), false),
-      gives(static_cast<size_t>(g.stages), false);
+  std::vector<bool> read(g.values.size(), false), needed(g.nodes.size(), false), gives(to_size(g.stages), false);
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
     if (n.section != Section::kBackward) continue;
     bool need = !is_pure(n) && n.kind == NodeKind::kAssign;
     for (ValueId v : n.out) {
-      const bool leaves = read_by[static_cast<size_t>(v)] < n.stage;
-      if (leaves && n.stage >= 0) gives[static_cast<size_t>(n.stage)] = true;
-      need = need || leaves || read[static_cast<size_t>(v)];
+      const bool leaves = at_index(read_by, v) < n.stage;
+      if (leaves && n.stage >= 0) at_index(gives, n.stage) = true;
+      need = need || leaves || at_index(read, v);
     }
     needed[i] = need;
     for (ValueId v : n.in) {
       if (v == kNoValue) continue;
-      auto at = static_cast<size_t>(v);
+      auto at = to_size(v);
       read_by[at] = std::min(read_by[at], n.stage);
       if (need) read[at] = true;
     }
@@ -45,7 +45,7 @@ void split_weight(Graph& g, const PassOptions& options) {
   // A stage of which nobody waits for anything has nothing to hurry for, and less to keep if it does not split.
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     Node& n = g.nodes[i];
-    if (n.section == Section::kBackward && !needed[i] && n.stage >= 0 && gives[static_cast<size_t>(n.stage)])
+    if (n.section == Section::kBackward && !needed[i] && n.stage >= 0 && at_index(gives, n.stage))
       n.section = Section::kWeight;
   }
 }

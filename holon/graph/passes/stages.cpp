@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
 
@@ -28,8 +29,8 @@ class Stages {
 
  private:
   std::string where(const Node& n) const {
-    const std::string& scope = g_.scopes[static_cast<size_t>(n.scope)];
-    const std::string& site = g_.sites[static_cast<size_t>(n.site)];
+    const std::string& scope = at_index(g_.scopes, n.scope);
+    const std::string& site = at_index(g_.sites, n.site);
     std::string s = scope.empty() ? "build()" : scope;
     return site.empty() ? s : s + " (" + site + ")";
   }
@@ -39,13 +40,13 @@ class Stages {
     std::vector<const Node*> first;  // of each stage
     for (auto& n : g_.nodes) {
       if (n.stage < 0) continue;
-      if (static_cast<size_t>(n.stage) >= first.size()) first.resize(static_cast<size_t>(n.stage) + 1);
-      if (!first[static_cast<size_t>(n.stage)]) first[static_cast<size_t>(n.stage)] = &n;
+      if (to_size(n.stage) >= first.size()) first.resize(to_size(n.stage) + 1);
+      if (!at_index(first, n.stage)) at_index(first, n.stage) = &n;
     }
     const int wanted = std::max<int>(g_.stages, static_cast<int>(first.size()));
     if (wanted > 1)
       for (int s = 0; s < wanted; ++s)
-        if (s >= static_cast<int>(first.size()) || !first[static_cast<size_t>(s)])
+        if (s >= static_cast<int>(first.size()) || !at_index(first, s))
           fail_value("stage {} of the pipeline has nothing to do: the stages are numbered up to {}{}, and no module of "
                      "stage {} computes anything. Number the stages 0, 1, 2, ... by set_stage() without gaps.",
                      s, wanted - 1,
@@ -83,10 +84,10 @@ class Stages {
       // stage's.
       if (n.section == Section::kForward && n.stage >= 0)
         for (ValueId v : n.in)
-          if (v != kNoValue) n.stage = std::max(n.stage, of_value_[static_cast<size_t>(v)]);
+          if (v != kNoValue) n.stage = std::max(n.stage, at_index(of_value_, v));
     }
     if (n.stage < 0 && n.kind == NodeKind::kAssign) {
-      const Value& to = g_.value(g_.externals[static_cast<size_t>(n.target)].value);
+      const Value& to = g_.value(at_index(g_.externals, n.target).value);
       if (to.spec)
         if (auto it = of_placement_.find(to.spec->placement.id()); it != of_placement_.end() && it->second >= 0)
           n.stage = static_cast<int16_t>(it->second);
@@ -95,13 +96,13 @@ class Stages {
       // Forward goes to later stages and comes back in backward.
       int16_t least = std::numeric_limits<int16_t>::max(), most = kUnknown;
       for (ValueId v : n.in) {
-        if (v == kNoValue || of_value_[static_cast<size_t>(v)] < 0) continue;
-        least = std::min(least, of_value_[static_cast<size_t>(v)]);
-        most = std::max(most, of_value_[static_cast<size_t>(v)]);
+        if (v == kNoValue || at_index(of_value_, v) < 0) continue;
+        least = std::min(least, at_index(of_value_, v));
+        most = std::max(most, at_index(of_value_, v));
       }
       if (most >= 0) n.stage = n.section == Section::kBackward || n.section == Section::kWeight ? least : most;
     }
-    for (ValueId v : n.out) of_value_[static_cast<size_t>(v)] = n.stage;
+    for (ValueId v : n.out) at_index(of_value_, v) = n.stage;
   }
 
   // Nodes of parameters and constants alone belong to who reads them first.
@@ -111,22 +112,22 @@ class Stages {
       Node& n = g_.nodes[i];
       if (n.stage < 0) {
         int16_t first = std::numeric_limits<int16_t>::max();
-        for (ValueId v : n.out) first = std::min(first, reader[static_cast<size_t>(v)]);
+        for (ValueId v : n.out) first = std::min(first, at_index(reader, v));
         n.stage = first == std::numeric_limits<int16_t>::max() ? int16_t{0} : first;
       }
       for (ValueId v : n.in)
-        if (v != kNoValue) reader[static_cast<size_t>(v)] = std::min(reader[static_cast<size_t>(v)], n.stage);
+        if (v != kNoValue) at_index(reader, v) = std::min(at_index(reader, v), n.stage);
     }
     for (auto& n : g_.nodes)
-      for (ValueId v : n.out) of_value_[static_cast<size_t>(v)] = n.stage;
+      for (ValueId v : n.out) at_index(of_value_, v) = n.stage;
   }
 
   void check(const Node& n) const {
     for (ValueId v : n.in) {
-      if (v == kNoValue || of_value_[static_cast<size_t>(v)] <= n.stage) continue;
+      if (v == kNoValue || at_index(of_value_, v) <= n.stage) continue;
       fail_value("{}, of stage {}, reads what stage {} computes. Stages run one after the other: by set_stage(), give "
                  "the module a stage that is not before those that compute its inputs.",
-                 where(n), n.stage, of_value_[static_cast<size_t>(v)]);
+                 where(n), n.stage, at_index(of_value_, v));
     }
   }
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/graph/passes/rewrite.h"
 
 namespace holon::graph {
@@ -38,7 +39,7 @@ class Join {
       const Node* by = producer(f_, f_made_by_, v);
       const bool once = by && by->section == Section::kOnceAfter;  // what is made of the norm of the gradients
       if (of(v) == kNoValue && !(once && match(g_.outputs[o], v))) return "an output";
-      g_.more_variants[static_cast<size_t>(variant_) - 1].outputs.push_back(of(v));
+      g_.more_variants[to_size(variant_) - 1].outputs.push_back(of(v));
     }
     g_.local_draws = std::max(g_.local_draws, f_.local_draws);
     g_.global_draws = std::max(g_.global_draws, f_.global_draws);
@@ -46,10 +47,10 @@ class Join {
   }
 
  private:
-  ValueId& of(ValueId v) { return value_[static_cast<size_t>(v)]; }
+  ValueId& of(ValueId v) { return at_index(value_, v); }
   const Node* producer(const Graph& g, const std::vector<NodeId>& made_by, ValueId v) const {
-    const NodeId by = made_by[static_cast<size_t>(v)];
-    return by < 0 ? nullptr : &g.nodes[static_cast<size_t>(by)];
+    const NodeId by = at_index(made_by, v);
+    return by < 0 ? nullptr : &at_index(g.nodes, by);
   }
 
   void add_externals() {
@@ -123,7 +124,7 @@ class Join {
   // A fused node's target is its body, which is another one in each variant.
   bool same_target(const Node& mine, const Node& other) const {
     if (mine.kind != NodeKind::kFused) return mine.target == other.target;
-    const FusedBody &a = g_.bodies[static_cast<size_t>(mine.target)], &b = f_.bodies[static_cast<size_t>(other.target)];
+    const FusedBody &a = at_index(g_.bodies, mine.target), &b = at_index(f_.bodies, other.target);
     return std::ranges::equal(a.results, b.results) &&
         std::ranges::equal(a.parts, b.parts, [](const FusedPart& x, const FusedPart& y) {
              return x.op == y.op && same_attrs(x.attrs, y.attrs) && std::ranges::equal(x.in, y.in);
@@ -142,7 +143,7 @@ class Join {
       if (it == mine.end() || it->second->in.size() != n.in.size()) return "an optimizer's group";
       for (size_t k = 0; k < n.in.size(); ++k)
         if (!match(it->second->in[k], n.in[k]))
-          return g_.externals[static_cast<size_t>(g_.updates[static_cast<size_t>(n.target)].externals[k])].name;
+          return at_index(g_.externals, at_index(g_.updates, n.target).externals[k]).name;
     }
     return "";
   }
@@ -199,20 +200,20 @@ class Join {
     }
     if (n.kind == NodeKind::kFused) {
       mine.target = static_cast<int32_t>(g_.bodies.size());
-      g_.bodies.push_back(f_.bodies[static_cast<size_t>(n.target)]);
+      g_.bodies.push_back(at_index(f_.bodies, n.target));
     }
-    if (n.kind == NodeKind::kAssign) mine.target = external_[static_cast<size_t>(n.target)];
+    if (n.kind == NodeKind::kAssign) mine.target = at_index(external_, n.target);
     g_.nodes.push_back(std::move(mine));
   }
 
   int32_t scope(int32_t i) {
     auto [it, fresh] = scopes_.try_emplace(i, 0);
-    if (fresh) it->second = named(g_.scopes, f_.scopes[static_cast<size_t>(i)]);
+    if (fresh) it->second = named(g_.scopes, at_index(f_.scopes, i));
     return it->second;
   }
   int32_t site(int32_t i) {
     auto [it, fresh] = sites_.try_emplace(i, 0);
-    if (fresh) it->second = named(g_.sites, f_.sites[static_cast<size_t>(i)]);
+    if (fresh) it->second = named(g_.sites, at_index(f_.sites, i));
     return it->second;
   }
 
@@ -234,12 +235,12 @@ void separate_outputs(Graph& g) {
     bool alike = true;
     for (auto& variant : g.more_variants) alike = alike && variant.outputs[o] == g.outputs[o];
     for (int f = 0; f < g.variants() && !alike; ++f) {
-      ValueId& v = f == 0 ? g.outputs[o] : g.more_variants[static_cast<size_t>(f) - 1].outputs[o];
-      const NodeId by = made_by[static_cast<size_t>(v)];
+      ValueId& v = f == 0 ? g.outputs[o] : g.more_variants[to_size(f) - 1].outputs[o];
+      const NodeId by = at_index(made_by, v);
       if (g.value(v).kind == ValueKind::kInput) continue;
-      if (by >= 0 && is_per_batch(g.nodes[static_cast<size_t>(by)].section)) continue;
+      if (by >= 0 && is_per_batch(at_index(g.nodes, by).section)) continue;
       Node n;
-      if (by >= 0) n = node_like(g.nodes[static_cast<size_t>(by)], NodeKind::kRelabel);
+      if (by >= 0) n = node_like(at_index(g.nodes, by), NodeKind::kRelabel);
       n.kind = NodeKind::kRelabel;
       n.section = Section::kForward;
       n.variant = static_cast<int8_t>(f);

@@ -1,4 +1,5 @@
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/passes/clones.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
@@ -51,7 +52,7 @@ class Zero {
     const size_t nodes = g_.nodes.size();
     for (size_t i = 0; i < nodes; ++i) {
       if (g_.nodes[i].kind != NodeKind::kUpdate) continue;
-      Update& u = g_.updates[static_cast<size_t>(g_.nodes[i].target)];
+      Update& u = at_index(g_.updates, g_.nodes[i].target);
       if (u.idle) continue;
       SmallVec<ValueId, 2> out;
       size_t next_out = 0;
@@ -60,13 +61,11 @@ class Zero {
           out.push_back(g_.nodes[i].out[next_out++]);
           continue;
         }
-        const External& e = g_.externals[static_cast<size_t>(u.externals[k])];
+        const External& e = at_index(g_.externals, u.externals[k]);
         const ValueId v = g_.nodes[i].in[k];
         if (v == kNoValue) continue;
-        NodeId by = made_by[static_cast<size_t>(v)];
-        Node* boxing = by >= 0 && is_single_boxing(g_.nodes[static_cast<size_t>(by)])
-            ? &g_.nodes[static_cast<size_t>(by)]
-            : nullptr;
+        NodeId by = at_index(made_by, v);
+        Node* boxing = by >= 0 && is_single_boxing(at_index(g_.nodes, by)) ? &at_index(g_.nodes, by) : nullptr;
         const GlobalSpec* shard;
         const bool stored = converted(e);
         if (stored) {
@@ -78,12 +77,12 @@ class Zero {
           shard = shard_of(g_.value(e.value), from, options_);
           if (!shard) continue;
         }
-        if (boxing && uses[static_cast<size_t>(v)] == 1) {
+        if (boxing && at_index(uses, v) == 1) {
           g_.value(v).spec = shard;  // the update is the only one that reads it
           boxing->pinned = false;
         } else if (g_.value(v).spec != shard) {
           ValueId part = edit.value_like(v, shard);
-          Node like = by >= 0 ? g_.nodes[static_cast<size_t>(by)] : g_.nodes[i];
+          Node like = by >= 0 ? at_index(g_.nodes, by) : g_.nodes[i];
           edit.insert_after(by, make_boxing(like, v, part));
           g_.nodes[i].in[k] = part;
         }
@@ -92,10 +91,10 @@ class Zero {
         const ValueId fresh = edit.value_like(e.value, shard), whole = edit.value_like(e.value, g_.value(e.value).spec);
         out.push_back(fresh);
         Node gather = make_boxing(g_.nodes[i], fresh, whole), assign = node_like(g_.nodes[i], NodeKind::kAssign);
-        if (by >= 0) gather.stage = assign.stage = g_.nodes[static_cast<size_t>(by)].stage;
+        if (by >= 0) gather.stage = assign.stage = at_index(g_.nodes, by).stage;
         assign.in.push_back(whole);
         assign.target = u.externals[k];
-        g_.externals[static_cast<size_t>(u.externals[k])].assigned = true;
+        at_index(g_.externals, u.externals[k]).assigned = true;
         edit.insert_after(static_cast<NodeId>(i), std::move(gather));
         edit.insert_after(static_cast<NodeId>(i), std::move(assign));
       }
@@ -107,7 +106,7 @@ class Zero {
  private:
   // The caller has put the parameter into its shard's layout.
   bool converted(const External& e) const {
-    return options_.zero_stage >= 3 && stored_.size() > 0 && stored_[static_cast<size_t>(g_.value(e.value).index)];
+    return options_.zero_stage >= 3 && stored_.size() > 0 && at_index(stored_, g_.value(e.value).index);
   }
 
   bool is_narrowing(const Node& n) const {
@@ -128,7 +127,7 @@ class Zero {
         fail_value("ZeRO 3: parameter \"{}\" is on other ranks than when the graph was captured. Only its sbp may "
                    "change, to the one that zero3_specs() returns.",
                    e.name);
-      asked[static_cast<size_t>(e.value)] = v.spec;
+      at_index(asked, e.value) = v.spec;
       v.spec = e.tensor.spec();
       stored_[x] = true;
     }
@@ -136,8 +135,8 @@ class Zero {
     const size_t nodes = g_.nodes.size();
     for (size_t i = 0; i < nodes; ++i) {
       Node& n = g_.nodes[i];
-      if (n.kind == NodeKind::kAssign && stored_[static_cast<size_t>(n.target)]) {
-        const GlobalSpec* shard = g_.value(g_.externals[static_cast<size_t>(n.target)].value).spec;
+      if (n.kind == NodeKind::kAssign && at_index(stored_, n.target)) {
+        const GlobalSpec* shard = g_.value(at_index(g_.externals, n.target).value).spec;
         if (g_.value(n.in[0]).spec != shard) {
           ValueId part = edit.value_like(n.in[0], shard);
           edit.insert_before(static_cast<NodeId>(i), make_boxing(n, n.in[0], part));
@@ -147,7 +146,7 @@ class Zero {
       }
       for (size_t k = 0; k < n.in.size(); ++k) {
         const ValueId v = n.in[k];
-        if (v == kNoValue || static_cast<size_t>(v) >= asked.size() || !asked[static_cast<size_t>(v)]) continue;
+        if (v == kNoValue || to_size(v) >= asked.size() || !at_index(asked, v)) continue;
         if (n.section == Section::kForward && is_narrowing(n)) {
           // It is cast first, and gathered in fewer bytes.
           Node& cast = g_.nodes[i];
@@ -158,9 +157,9 @@ class Zero {
           edit.insert_after(static_cast<NodeId>(i), std::move(gather));
           continue;
         }
-        ValueId& full = whole[static_cast<size_t>(v)];
+        ValueId& full = at_index(whole, v);
         if (full == kNoValue) {
-          full = edit.value_like(v, asked[static_cast<size_t>(v)]);
+          full = edit.value_like(v, at_index(asked, v));
           Node gather = make_boxing(n, v, full);
           gather.pinned = true;
           if (gather.section == Section::kOnceBefore) gather.section = Section::kForward;
@@ -175,17 +174,16 @@ class Zero {
     // the parameter.
     std::vector<bool> chosen(g_.nodes.size(), false), of_parameter(g_.values.size(), false);
     for (size_t x = 0; x < g_.externals.size(); ++x)
-      if (stored_[x]) of_parameter[static_cast<size_t>(g_.externals[x].value)] = true;
+      if (stored_[x]) at_index(of_parameter, g_.externals[x].value) = true;
     for (size_t i = 0; i < g_.nodes.size(); ++i) {
       const Node& n = g_.nodes[i];
-      if (n.section != Section::kForward || n.in.size() != 1 || n.in[0] == kNoValue ||
-          !of_parameter[static_cast<size_t>(n.in[0])])
+      if (n.section != Section::kForward || n.in.size() != 1 || n.in[0] == kNoValue || !at_index(of_parameter, n.in[0]))
         continue;
       if (!is_view(n) && !(is_op(n) && n.op == op::cast)) continue;
       if (n.kind == NodeKind::kBoxing && !(g_.value(n.in[0]).spec->placement == g_.value(n.out[0]).spec->placement))
         continue;
       chosen[i] = true;
-      for (ValueId v : n.out) of_parameter[static_cast<size_t>(v)] = true;
+      for (ValueId v : n.out) at_index(of_parameter, v) = true;
     }
     clone_into_backward(g_, chosen, std::vector<bool>(g_.values.size(), false));
   }
@@ -201,7 +199,7 @@ std::vector<const GlobalSpec*> zero3_specs(const Graph& g, const PassOptions& op
   std::vector<const GlobalSpec*> specs(g.externals.size(), nullptr);
   for (auto& u : g.updates)
     for (int32_t e : u.idle ? std::span<const int32_t>() : std::span<const int32_t>(u.externals))
-      specs[static_cast<size_t>(e)] = shard_of(g.value(g.externals[static_cast<size_t>(e)].value), nullptr, options);
+      at_index(specs, e) = shard_of(g.value(at_index(g.externals, e).value), nullptr, options);
   return specs;
 }
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/svg.h"
 
@@ -73,7 +74,7 @@ void panel(Svg& d, const MemoryUse& use, double y, double most) {
     static constexpr const char* kPhases[] = {"#9ecae1", "#fdae6b", "#a1d99b"};
     const double x = kLeft + t.first / n * kWidth, width = (t.end - t.first) / n * kWidth;
     d.rect(x, bottom + 3, width, kBar,
-           fmt::format("fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.7\"", kPhases[static_cast<size_t>(t.task.phase)]),
+           fmt::format("fill=\"{}\" stroke=\"#fff\" stroke-width=\"0.7\"", at_index(kPhases, t.task.phase)),
            t.task.str());
     const std::string label = fmt::format("{}{}", letter(t.task.phase), t.task.micro_batch);
     if (width > 8.0 * static_cast<double>(label.size()))

@@ -5,6 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/comm/communicator.h"
 #include "holon/graph/picture/work.h"
 #include "holon/graph/program/program.h"
@@ -13,7 +14,7 @@ namespace holon::graph {
 
 namespace {
 
-size_t index(MemoryKind kind) { return static_cast<size_t>(kind); }
+size_t index(MemoryKind kind) { return to_size(kind); }
 bool reads(const Buffer& b, Section s) { return b.read_in >> static_cast<unsigned>(s) & 1; }
 
 // Sections and tasks of instructions.
@@ -21,23 +22,23 @@ class Places {
  public:
   Places(const Graph& g, const Program& p) : g_(g), p_(p), task_(p.instructions.size(), -1) {
     for (size_t t = 0; t < p.tasks.size(); ++t)
-      for (int i = p.tasks[t].first; i < p.tasks[t].end; ++i) task_[static_cast<size_t>(i)] = static_cast<int>(t);
+      for (int i = p.tasks[t].first; i < p.tasks[t].end; ++i) at_index(task_, i) = static_cast<int>(t);
   }
   int task(int32_t instruction) const { return task_[at(instruction)]; }
   bool before(int32_t instruction) const { return p_.tasks.empty() || instruction < p_.tasks.front().first; }
   bool after(int32_t instruction) const { return !p_.tasks.empty() && instruction >= p_.tasks.back().end; }
   bool forward(int32_t instruction) const {
     const int t = task(instruction);
-    return t >= 0 && p_.tasks[static_cast<size_t>(t)].task.phase == Phase::kForward;
+    return t >= 0 && at_index(p_.tasks, t).task.phase == Phase::kForward;
   }
   bool updates(int32_t instruction) const {
     const int32_t n = p_.instructions[at(instruction)]->node;
-    return n >= 0 && g_.nodes[static_cast<size_t>(n)].kind == NodeKind::kUpdate;
+    return n >= 0 && at_index(g_.nodes, n).kind == NodeKind::kUpdate;
   }
 
  private:
   size_t at(int32_t i) const {
-    return std::min(static_cast<size_t>(std::max(i, 0)), p_.instructions.empty() ? 0 : p_.instructions.size() - 1);
+    return std::min(to_size(std::max(i, 0)), p_.instructions.empty() ? 0 : p_.instructions.size() - 1);
   }
   const Graph& g_;
   const Program& p_;
@@ -64,8 +65,7 @@ int64_t state_bytes(const UpdateGroup& group) {
       bytes += t.defined() ? bytes_of(t) : elements * static_cast<int64_t>(size_bytes(dtype));
     };
     for (int i = 0; i < optim::kMaxStates; ++i)
-      if (optim::state_name(group.rule, i))
-        there_or_to_come(slot.state[static_cast<size_t>(i)], optim::state_dtype(slot.param));
+      if (optim::state_name(group.rule, i)) there_or_to_come(at_index(slot.state, i), optim::state_dtype(slot.param));
     if (group.rule.master_weights && size_bytes(slot.param.dtype()) == 2) there_or_to_come(slot.master, float32);
   }
   return bytes;
@@ -85,8 +85,8 @@ MemoryUse use_of(const int64_t* w) {
   MemoryUse use;
   use.rank = static_cast<int>(*w++);
   use.arena_bytes = *w++;
-  use.at.resize(static_cast<size_t>(*w++));
-  use.tasks.resize(static_cast<size_t>(*w++));
+  use.at.resize(to_size(*w++));
+  use.tasks.resize(to_size(*w++));
   for (auto& at : use.at) std::copy_n(w, kMemoryKinds, at.begin()), w += kMemoryKinds;
   use.arena.assign(w, w + use.at.size());
   w += use.at.size();
@@ -144,8 +144,8 @@ MemoryUse memory_use(const Step& step) {
   const Places places(g, p);
   for (auto& b : p.buffers) {
     if (b.kind != Buffer::Kind::kArena || p.instructions.empty()) continue;
-    const size_t k = index(kind_of(b, places)), first = std::min(static_cast<size_t>(b.life.first), n - 1),
-                 end = std::min(static_cast<size_t>(b.life.last) + 1, n);
+    const size_t k = index(kind_of(b, places)), first = std::min(to_size(b.life.first), n - 1),
+                 end = std::min(to_size(b.life.last) + 1, n);
     change[first][k] += static_cast<int64_t>(b.bytes);
     change[end][k] -= static_cast<int64_t>(b.bytes);
   }
@@ -164,13 +164,13 @@ std::vector<MemoryUse> memory_use_of_all(const Step& step) {
   const std::vector<int64_t> mine = words_of(memory_use(step));
   const int world = Context::current().world_size();
   if (world == 1) return {use_of(mine.data())};
-  std::vector<int> ranks(static_cast<size_t>(world));
+  std::vector<int> ranks(to_size(world));
   std::iota(ranks.begin(), ranks.end(), 0);
   auto& comm = comm::communicator(ranks);
   std::vector<int64_t> sizes(ranks.size());
   const auto size = static_cast<int64_t>(mine.size());
   comm.all_gather_bytes({.op = "memory_use"}, &size, sizeof(size), sizes.data());
-  const auto most = static_cast<size_t>(*std::max_element(sizes.begin(), sizes.end()));
+  const auto most = to_size(*std::max_element(sizes.begin(), sizes.end()));
   std::vector<int64_t> padded(mine), all(most * ranks.size());
   padded.resize(most);
   comm.all_gather_bytes({.op = "memory_use"}, padded.data(), most * sizeof(int64_t), all.data());

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "holon/base/index.h"
+
 namespace holon::graph {
 
 namespace {
@@ -41,27 +43,27 @@ class Backward {
 
   void put(const std::vector<std::string>& path, size_t depth, NodeId n) {
     if (depth == path.size()) {
-      if (at_ < 0 || o_.rows[static_cast<size_t>(at_)].group) {
+      if (at_ < 0 || at_index(o_.rows, at_).group) {
         ++at_;
-        if (static_cast<size_t>(at_) == o_.rows.size() || o_.rows[static_cast<size_t>(at_)].group) {
+        if (to_size(at_) == o_.rows.size() || at_index(o_.rows, at_).group) {
           o_.rows.insert(o_.rows.begin() + at_, Outline::Row{});
           inner_.insert(inner_.begin() + std::min<std::ptrdiff_t>(at_, static_cast<std::ptrdiff_t>(inner_.size())),
                         nullptr);
         }
       }
-      o_.rows[static_cast<size_t>(at_)].backward.push_back(n);
+      at_index(o_.rows, at_).backward.push_back(n);
       return;
     }
     at_ = find(path[depth]);
     inner_.resize(o_.rows.size());
-    auto& inner = inner_[static_cast<size_t>(at_)];
-    if (!inner) inner = std::make_unique<Backward>(*o_.rows[static_cast<size_t>(at_)].group);
+    auto& inner = at_index(inner_, at_);
+    if (!inner) inner = std::make_unique<Backward>(*at_index(o_.rows, at_).group);
     inner->put(path, depth + 1, n);
   }
 
  private:
   bool is(int i, const std::string& name) const {
-    auto& group = o_.rows[static_cast<size_t>(i)].group;
+    auto& group = at_index(o_.rows, i).group;
     return group && group->name == name;
   }
   int find(const std::string& name) {
@@ -72,7 +74,7 @@ class Backward {
       if (is(i, name)) return i;
     inner_.resize(o_.rows.size());
     const int at = at_ + 1;
-    add_group(o_, static_cast<size_t>(at), name);
+    add_group(o_, to_size(at), name);
     inner_.insert(inner_.begin() + at, nullptr);
     return at;
   }
@@ -83,11 +85,11 @@ class Backward {
 };
 
 std::string signature(const Graph& g, NodeId n) {
-  const Node& node = g.nodes[static_cast<size_t>(n)];
+  const Node& node = at_index(g.nodes, n);
   std::string s = fmt::format("{}{}{}", static_cast<int>(node.kind), static_cast<int>(node.section),
                               node.op ? node.op->name() : "");
   if (node.kind == NodeKind::kFused)
-    for (auto& p : g.bodies[static_cast<size_t>(node.target)].parts) s += fmt::format(" {}", p.op->name());
+    for (auto& p : at_index(g.bodies, node.target).parts) s += fmt::format(" {}", p.op->name());
   for (auto* list : {&node.in})
     for (ValueId v : *list)
       s += v == kNoValue ? " -"
@@ -161,13 +163,13 @@ Outline outline(const Graph& g, int stage, bool folded) {
     const Node& n = g.nodes[i];
     if (std::clamp<int>(n.stage, 0, std::max(0, g.stages - 1)) != stage) continue;
     if (n.section == Section::kForward)
-      put_forward(root, components(g.scopes[static_cast<size_t>(n.scope)]), 0, static_cast<NodeId>(i));
+      put_forward(root, components(at_index(g.scopes, n.scope)), 0, static_cast<NodeId>(i));
     if (n.section == Section::kBackward || n.section == Section::kWeight) backward.push_back(static_cast<NodeId>(i));
   }
   Backward placing(root);
   for (size_t i = backward.size(); i-- > 0;) {
-    const Node& n = g.nodes[static_cast<size_t>(backward[i])];
-    placing.put(components(g.scopes[static_cast<size_t>(n.scope)]), 0, backward[i]);
+    const Node& n = at_index(g.nodes, backward[i]);
+    placing.put(components(at_index(g.scopes, n.scope)), 0, backward[i]);
   }
   if (folded) fold(g, root);
   return root;

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "holon/base/index.h"
 #include "holon/boxing/planner.h"
 #include "holon/graph/passes/variants.h"
 #include "holon/graph/picture/memory_use.h"
@@ -38,11 +39,11 @@ Style style_of(Section s) {
 const char* colour(boxing::StepKind kind) {
   static constexpr const char* kColours[] = {"#8a8a8a", "#a08f70", "#8657b5", "#b0478f",
                                              "#c7742a", "#c23b3b", "#1f8a7d", "#5d6fc0"};
-  return kColours[static_cast<size_t>(kind)];
+  return at_index(kColours, kind);
 }
 
 size_t letters_of(const std::string& s) {
-  return static_cast<size_t>(std::count_if(s.begin(), s.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  return to_size(std::count_if(s.begin(), s.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
 // The first so many letters of a text in UTF-8.
@@ -90,7 +91,7 @@ class Drawing {
       if (n.section == Section::kForward || n.section == Section::kOnceBefore)
         for (ValueId v : n.in)
           if (v != kNoValue && g.value(v).kind == ValueKind::kExternal) {
-            const auto e = static_cast<size_t>(g.value(v).index);
+            const auto e = to_size(g.value(v).index);
             if (!seen[e]) stage_of_external_[e] = stage_of(n), seen[e] = true;
           }
   }
@@ -112,7 +113,7 @@ class Drawing {
 
  private:
   int stage_of(const Node& n) const { return std::clamp<int>(n.stage, 0, std::max(0, g_.stages - 1)); }
-  const Node& node(NodeId n) const { return g_.nodes[static_cast<size_t>(n)]; }
+  const Node& node(NodeId n) const { return at_index(g_.nodes, n); }
 
   Moves moves_of(const Node& n) const {
     Moves m;
@@ -136,16 +137,16 @@ class Drawing {
     std::string s = n.op ? n.op->name() : name(n.kind);
     if (n.kind == NodeKind::kFused) {
       s = "fused:";
-      for (auto& p : g_.bodies[static_cast<size_t>(n.target)].parts) s += std::string(" ") + p.op->name();
+      for (auto& p : at_index(g_.bodies, n.target).parts) s += std::string(" ") + p.op->name();
     }
     if (n.kind == NodeKind::kAccumulate) s = "sum over micro-batches";
-    if (n.kind == NodeKind::kAssign) s = "write " + last_part(g_.externals[static_cast<size_t>(n.target)].name);
+    if (n.kind == NodeKind::kAssign) s = "write " + last_part(at_index(g_.externals, n.target).name);
     for (ValueId v : n.in) {
       if (v == kNoValue) continue;
       const Value& value = g_.value(v);
       if (value.kind == ValueKind::kInput) s += fmt::format(" \u00b7 input{}", value.index);
-      if (value.kind == ValueKind::kExternal && !g_.externals[static_cast<size_t>(value.index)].name.empty())
-        s += " \u00b7 " + last_part(g_.externals[static_cast<size_t>(value.index)].name);
+      if (value.kind == ValueKind::kExternal && !at_index(g_.externals, value.index).name.empty())
+        s += " \u00b7 " + last_part(at_index(g_.externals, value.index).name);
     }
     return s;
   }
@@ -226,9 +227,9 @@ class Drawing {
 
   // The extent of rows, in items of a lane each.
   void place(Item item, const std::vector<NodeId>& nodes, double y) {
-    item.x = lane_x_[static_cast<size_t>(item.lane)];
+    item.x = at_index(lane_x_, item.lane);
     item.y = y;
-    for (NodeId n : nodes) item_of_[static_cast<size_t>(n)] = static_cast<int>(items_.size());
+    for (NodeId n : nodes) at_index(item_of_, n) = static_cast<int>(items_.size());
     items_.push_back(std::move(item));
   }
 
@@ -284,7 +285,7 @@ class Drawing {
     const auto own = o.nodes();
     for (auto& other : o.others)
       for (size_t i = 0; i < own.size() && i < other.size(); ++i)
-        item_of_[static_cast<size_t>(other[i])] = item_of_[static_cast<size_t>(own[i])];
+        at_index(item_of_, other[i]) = at_index(item_of_, own[i]);
   }
 
   // What happens once per step: a line for all that look alike.
@@ -306,9 +307,9 @@ class Drawing {
       if (n.kind != NodeKind::kUpdate || n.section != section) continue;
       int own = 0;
       int64_t bytes = 0;
-      for (int32_t e : g_.updates[static_cast<size_t>(n.target)].externals)
-        if (stage_of_external_[static_cast<size_t>(e)] == stage)
-          ++own, bytes += part_bytes(g_.value(g_.externals[static_cast<size_t>(e)].value));
+      for (int32_t e : at_index(g_.updates, n.target).externals)
+        if (at_index(stage_of_external_, e) == stage)
+          ++own, bytes += part_bytes(g_.value(at_index(g_.externals, e).value));
       if (!own) continue;
       Item item;
       item.style = {"#d6d0e8", "#8f7fc0", "#222"};
@@ -353,9 +354,9 @@ class Drawing {
           if (auto* spec = g_.value(v).spec) where.insert(ranks_text(spec));
       if (n.section != Section::kBackward && n.section != Section::kWeight) continue;
       for (ValueId v : n.in) {
-        if (v == kNoValue || counted[static_cast<size_t>(v)]) continue;
-        counted[static_cast<size_t>(v)] = true;
-        const NodeId by = made_by_[static_cast<size_t>(v)];
+        if (v == kNoValue || at_index(counted, v)) continue;
+        at_index(counted, v) = true;
+        const NodeId by = at_index(made_by_, v);
         if (by >= 0 && node(by).section == Section::kForward) kept += part_bytes(g_.value(v));
       }
     }
@@ -407,13 +408,13 @@ class Drawing {
   void arrows() {
     std::set<std::pair<int, int>> done;
     for (auto& n : g_.nodes) {
-      const int to = item_of_[static_cast<size_t>(&n - g_.nodes.data())];
+      const int to = at_index(item_of_, &n - g_.nodes.data());
       if (to < 0) continue;
       for (ValueId v : n.in) {
-        const NodeId by = v == kNoValue ? -1 : made_by_[static_cast<size_t>(v)];
-        const int from = by < 0 ? -1 : item_of_[static_cast<size_t>(by)];
+        const NodeId by = v == kNoValue ? -1 : at_index(made_by_, v);
+        const int from = by < 0 ? -1 : at_index(item_of_, by);
         if (from < 0 || from == to || !done.insert({from, to}).second) continue;
-        arrow(items_[static_cast<size_t>(from)], items_[static_cast<size_t>(to)]);
+        arrow(at_index(items_, from), at_index(items_, to));
       }
     }
   }
@@ -424,7 +425,7 @@ class Drawing {
     const bool right = b.x > a.x;
     const double side = right ? 1 : -1, x1 = right ? a.x + kLane : a.x, x2 = right ? b.x : b.x + kLane,
                  y1 = a.y + kItem / 2, y2 = b.y + kItem / 2;
-    const Column &from = columns_[static_cast<size_t>(a.stage)], &to = columns_[static_cast<size_t>(b.stage)];
+    const Column &from = at_index(columns_, a.stage), &to = at_index(columns_, b.stage);
     // Whether an item's lane is the last one towards the other stage.
     auto outer = [](const Column& c, const Item& i, bool right) {
       return !c.two_lanes || (i.lane == Lane::kBackward) == right;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "holon/base/index.h"
 #include "holon/boxing/planner.h"
 #include "holon/cost/machine.h"
 
@@ -54,7 +55,7 @@ double boxing_seconds(const Graph& g, const Node& n) {
 }
 
 Costs estimate_costs(const Graph& g) {
-  const size_t n = static_cast<size_t>(std::max(1, g.stages));
+  const size_t n = to_size(std::max(1, g.stages));
   Costs c;
   c.forward.assign(n, 0);
   c.backward.assign(n, 0);
@@ -62,7 +63,7 @@ Costs estimate_costs(const Graph& g) {
   bool split = false;
   for (auto& node : g.nodes) {
     if (node.variant != 0) continue;
-    const size_t stage = static_cast<size_t>(std::clamp<int>(node.stage, 0, static_cast<int>(n) - 1));
+    const size_t stage = to_size(std::clamp<int>(node.stage, 0, static_cast<int>(n) - 1));
     double s = seconds(g, node);
     if (node.kind == NodeKind::kBoxing && node.in.size() == 1) {
       auto *from = g.value(node.in[0]).spec, *to = g.value(node.out[0]).spec;

@@ -7,6 +7,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/dispatch/on_device.h"
 #include "holon/kernels/chain.h"
@@ -152,16 +153,16 @@ struct FusedChain::Plan {
     if (leading == 0) axes.push_back({1, {}});
     auto add = [&](const Operand& o) {
       for (int a = 0; a < std::max(leading, 1); ++a)
-        axes[static_cast<size_t>(a)].strides.push_back(a < leading ? stride_of(o, a, ndim) : 0);
+        at_index(axes, a).strides.push_back(a < leading ? stride_of(o, a, ndim) : 0);
       const int first = std::max(o.shape.size() - 2, 0);
-      shapes.emplace_back(std::span<const int64_t>(o.shape).subspan(static_cast<size_t>(first)));
-      strides.emplace_back(std::span<const int64_t>(o.strides).subspan(static_cast<size_t>(first)));
+      shapes.emplace_back(std::span<const int64_t>(o.shape).subspan(to_size(first)));
+      strides.emplace_back(std::span<const int64_t>(o.strides).subspan(to_size(first)));
     };
     for (auto& o : in) add(o);
     for (auto& o : out) add(o);
     block_axis = axes.size() - 1;
     for (auto& shape : result_shapes) {
-      shape = Dims(std::span<const int64_t>(shape).subspan(static_cast<size_t>(std::max(shape.size() - 2, 0))));
+      shape = Dims(std::span<const int64_t>(shape).subspan(to_size(std::max(shape.size() - 2, 0))));
       block_elements += 64 * shape.numel();  // a product's element takes longer than a sum's
     }
     count_blocks();
@@ -179,9 +180,9 @@ struct FusedChain::Plan {
     for (size_t bytes : scratch_bytes) scratch.push_back(allocate_storage(bytes));
     w->results.resize(parts.size());
     for (size_t p = 0; p < parts.size(); ++p) {
-      if (static_cast<size_t>(parts[p].out) < n_in + n_out) continue;
+      if (to_size(parts[p].out) < n_in + n_out) continue;
       Array& x = w->results[p];
-      x.storage = scratch[static_cast<size_t>(parts[p].out) - n_in - n_out];
+      x.storage = scratch[to_size(parts[p].out) - n_in - n_out];
       x.shape = result_shapes[p];
       x.strides = contiguous_strides(x.shape);
       x.dtype = parts[p].dtype;
@@ -190,8 +191,8 @@ struct FusedChain::Plan {
     std::vector<Array*> slot(n_in + n_out + scratch_bytes.size());
     for (size_t k = 0; k < n_in + n_out; ++k) slot[k] = &w->windows[k];
     for (size_t p = 0; p < parts.size(); ++p) {
-      for (int16_t k : parts[p].in) w->in.push_back(slot[static_cast<size_t>(k)]);
-      const size_t to = static_cast<size_t>(parts[p].out);
+      for (int16_t k : parts[p].in) w->in.push_back(at_index(slot, k));
+      const size_t to = to_size(parts[p].out);
       if (to >= n_in + n_out) slot[to] = &w->results[p];
       w->out.push_back(slot[to]);
     }
@@ -261,12 +262,12 @@ struct FusedChain::Plan {
     std::vector<Array*> result(parts.size());
     for (size_t p = 0; p < parts.size(); ++p) {
       const Part& part = parts[p];
-      const auto to = static_cast<size_t>(part.out);
+      const auto to = to_size(part.out);
       result[p] = to < n_in + n_out ? out[to - n_in] : &made[p];
       if (result[p] == &made[p]) made[p] = make(part);
       SmallVec<const Array*, 3> from;
       for (int16_t k : part.operands) {
-        const auto i = static_cast<size_t>(k);
+        const auto i = to_size(k);
         from.push_back(i < n_in ? in[i] : result[i - n_in]);
       }
       KernelCall call(*part.op, part.attrs, std::span<const Array* const>(from),
@@ -323,8 +324,7 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
   plan.numel = out[0].shape.numel();
   if (plan.by_matrix) {  // matrices without elements have products, too
     HOLON_CHECK(out[0].shape.size() >= 2, "a chain of matrices returns {}", out[0].shape);
-    plan.numel =
-        Dims(std::span<const int64_t>(out[0].shape).first(static_cast<size_t>(out[0].shape.size() - 2))).numel();
+    plan.numel = Dims(std::span<const int64_t>(out[0].shape).first(to_size(out[0].shape.size() - 2))).numel();
   }
   for (auto& o : out) {
     HOLON_CHECK(plan.by_matrix || o.shape == out[0].shape, "outputs of a fused chain have shapes {} and {}",
@@ -341,7 +341,7 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
                 part.op->name());
     SmallVec<Meta, 4> metas;
     for (int16_t k : part.in) {
-      const size_t i = static_cast<size_t>(k);
+      const size_t i = to_size(k);
       HOLON_CHECK(k >= 0 && i < in.size() + p, "part {} of a fused chain, {}, reads operand {}", p, part.op->name(), k);
       if (i >= in.size()) last_use[i - in.size()] = p;
       // An operand with one element is like any other in a window.
@@ -361,7 +361,7 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
   // Slots: of an output where the part is one, else of scratch that nobody needs any more.
   std::vector<int16_t> slot(n, -1);
   for (size_t r = 0; r < body.results.size(); ++r) {
-    const size_t p = static_cast<size_t>(body.results[r]);
+    const size_t p = to_size(body.results[r]);
     HOLON_CHECK(p < n && slot[p] < 0 && dtype[p] == out[r].dtype && plan.result_shapes[p] == out[r].shape,
                 "result {} of a fused chain is part {} {}", r, p, name(out[r].dtype));
     slot[p] = static_cast<int16_t>(plan.n_in + r);
@@ -378,11 +378,11 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
     Plan::Part part{body.parts[p].op,      body.parts[p].attrs,     {}, slot[p], dtype[p], body.parts[p].in,
                     plan.result_shapes[p], std::max(last_use[p], p)};
     for (int16_t k : body.parts[p].in) {
-      const size_t i = static_cast<size_t>(k);
+      const size_t i = to_size(k);
       part.in.push_back(i < plan.n_in ? k : slot[i - plan.n_in]);
     }
     for (size_t q = 0; q <= p; ++q)
-      if (std::max(last_use[q], q) == p && static_cast<size_t>(slot[q]) >= fixed) free.push_back(slot[q]);
+      if (std::max(last_use[q], q) == p && to_size(slot[q]) >= fixed) free.push_back(slot[q]);
     plan.parts.push_back(std::move(part));
   }
 
@@ -392,8 +392,8 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
     plan.choose_matrices(in, out);
   } else {
     for (auto& part : plan.parts)
-      if (static_cast<size_t>(part.out) >= fixed) {
-        size_t& most = widest[static_cast<size_t>(part.out) - fixed];
+      if (to_size(part.out) >= fixed) {
+        size_t& most = widest[to_size(part.out) - fixed];
         most = std::max(most, size_bytes(part.dtype));
       }
     plan.axes = merged_axes(in, out);
@@ -405,9 +405,9 @@ FusedChain::FusedChain(const FusedBody& body, std::span<const Operand> in, std::
   }
   plan.scratch_bytes.assign(n_scratch, 1);
   for (size_t p = 0; p < n; ++p)
-    if (static_cast<size_t>(slot[p]) >= fixed) {
-      size_t& most = plan.scratch_bytes[static_cast<size_t>(slot[p]) - fixed];
-      most = std::max(most, static_cast<size_t>(plan.result_shapes[p].numel()) * size_bytes(dtype[p]));
+    if (to_size(slot[p]) >= fixed) {
+      size_t& most = plan.scratch_bytes[to_size(slot[p]) - fixed];
+      most = std::max(most, to_size(plan.result_shapes[p].numel()) * size_bytes(dtype[p]));
     }
   for (int t = 0; t < std::min<int64_t>(num_threads(), plan.blocks); ++t) plan.workers.push_back(plan.make_worker());
 }
@@ -440,12 +440,12 @@ bool FusedChain::may_overwrite(size_t in, size_t out) const {
     if (axis.strides[in] != axis.strides[plan.n_in + out]) return false;
   // The part that writes may read it as its first operand, as kernels allow; later ones may not.
   for (size_t p = plan.parts.size(); p-- > 0;) {
-    const bool writes = static_cast<size_t>(plan.parts[p].out) == plan.n_in + out;
+    const bool writes = to_size(plan.parts[p].out) == plan.n_in + out;
     if (writes && !plan.parts[p].op->elementwise)
       return std::none_of(plan.parts[p].in.begin(), plan.parts[p].in.end(),
-                          [&](int16_t k) { return static_cast<size_t>(k) == in; });
+                          [&](int16_t k) { return to_size(k) == in; });
     for (size_t i = writes ? 1 : 0; i < plan.parts[p].in.size(); ++i)
-      if (static_cast<size_t>(plan.parts[p].in[i]) == in) return false;
+      if (to_size(plan.parts[p].in[i]) == in) return false;
     if (writes) return true;
   }
   return false;

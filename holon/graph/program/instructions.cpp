@@ -4,6 +4,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/comm/device_communicator.h"
 #include "holon/dispatch/dispatch.h"
@@ -103,13 +104,13 @@ std::string SumInBackground::str() const {
 }
 
 std::string SendInstruction::str() const {
-  return fmt::format("send({}) to {}", text_of(*in_), state_.transfer.plan().to()->str());
+  return fmt::format("send({}) to {}", text_of(*in_), transfer_.plan().to()->str());
 }
 std::string ReceiveInstruction::str() const {
-  return fmt::format("receive -> {} from {}, {} bytes", text_of(*out_), state_.transfer.plan().from()->str(),
-                     state_.transfer.read_bytes());
+  return fmt::format("receive -> {} from {}, {} bytes", text_of(*out_), transfer_.plan().from()->str(),
+                     transfer_.read_bytes());
 }
-std::string ReleaseInstruction::str() const { return fmt::format("release to {}", state_.transfer.plan().to()->str()); }
+std::string ReleaseInstruction::str() const { return fmt::format("release to {}", transfer_.plan().to()->str()); }
 
 std::string FusedInstruction::str() const {
   std::string s = "fused(";
@@ -125,12 +126,12 @@ std::string AgreeInstruction::str() const { return fmt::format("agree({}) on {}"
 
 UnscaleInstruction::UnscaleInstruction(LossScale& scale, const std::vector<Gradient>& gradients) : scale_(scale) {
   size_t optimizers = 0;
-  for (auto& g : gradients) optimizers = std::max(optimizers, static_cast<size_t>(g.optimizer + 1));
+  for (auto& g : gradients) optimizers = std::max(optimizers, to_size(g.optimizer + 1));
   arrays_.resize(optimizers + 1);
   specs_.resize(optimizers + 1);
   scale_.finite.assign(optimizers, 1);
   for (auto& g : gradients) {
-    const auto o = g.optimizer < 0 ? optimizers : static_cast<size_t>(g.optimizer);
+    const auto o = g.optimizer < 0 ? optimizers : to_size(g.optimizer);
     if (g.in->defined()) {
       if (g.out != g.in) copies_.push_back({g.in, g.out});
       arrays_[o].push_back(*g.out);
@@ -186,7 +187,7 @@ std::string ClipInstruction::str() const {
 }
 
 void UpdateInstruction::run() {
-  if (scale_ && !scale_->finite[static_cast<size_t>(group_.optimizer)]) return;
+  if (scale_ && !at_index(scale_->finite, group_.optimizer)) return;
   if (!group_.recording) {
     optim::update(group_.rule, group_.slots);
     if (records_ && !looked_) records_ = next_update(group_).fits;

@@ -129,15 +129,15 @@ class WaitInstruction final : public Instruction {
 // From one stage of a pipeline to another: the source shows its part...
 class SendInstruction final : public Instruction {
  public:
-  SendInstruction(PointToPointState& state, const Array* in, std::vector<Array> scratch)
-      : state_(state), in_(in), scratch_(std::move(scratch)) {}
-  void run() override { state_.transfer.send(*in_, scratch_); }
-  void bind() override { state_.transfer.bind(); }
+  SendInstruction(boxing::PointToPoint& transfer, const Array* in, std::vector<Array> scratch)
+      : transfer_(transfer), in_(in), scratch_(std::move(scratch)) {}
+  void run() override { transfer_.send(*in_, scratch_); }
+  void bind() override { transfer_.bind(); }
   std::string str() const override;
   const char* verb() const override { return "send"; }
 
  private:
-  PointToPointState& state_;
+  boxing::PointToPoint& transfer_;
   const Array* in_;
   std::vector<Array> scratch_;
 };
@@ -145,16 +145,16 @@ class SendInstruction final : public Instruction {
 // ... the target receives it...
 class ReceiveInstruction final : public Instruction {
  public:
-  ReceiveInstruction(PointToPointState& state, const Array* out, std::vector<Array> scratch)
-      : state_(state), out_(out), scratch_(std::move(scratch)) {}
-  void run() override { state_.transfer.receive(*out_, scratch_); }
-  void bind() override { state_.transfer.bind(); }
+  ReceiveInstruction(boxing::PointToPoint& transfer, const Array* out, std::vector<Array> scratch)
+      : transfer_(transfer), out_(out), scratch_(std::move(scratch)) {}
+  void run() override { transfer_.receive(*out_, scratch_); }
+  void bind() override { transfer_.bind(); }
   std::string str() const override;
   const char* verb() const override { return "receive"; }
   bool waits() const override { return true; }
 
  private:
-  PointToPointState& state_;
+  boxing::PointToPoint& transfer_;
   const Array* out_;
   std::vector<Array> scratch_;
 };
@@ -162,14 +162,14 @@ class ReceiveInstruction final : public Instruction {
 // ... and the source may use the memory again.
 class ReleaseInstruction final : public Instruction {
  public:
-  explicit ReleaseInstruction(PointToPointState& state) : state_(state) {}
-  void run() override { state_.transfer.release(); }
+  explicit ReleaseInstruction(boxing::PointToPoint& transfer) : transfer_(transfer) {}
+  void run() override { transfer_.release(); }
   std::string str() const override;
   const char* verb() const override { return "release"; }
   bool waits() const override { return true; }
 
  private:
-  PointToPointState& state_;
+  boxing::PointToPoint& transfer_;
 };
 
 // A chain of element-wise ops, block by block.

@@ -1,3 +1,4 @@
+#include "holon/base/index.h"
 #include "holon/graph/program/lowering.h"
 
 namespace holon::graph {
@@ -16,12 +17,12 @@ std::unique_ptr<Program> Lowering::run() {
   auto& tasks = pipeline_.tasks();
   releases_.resize(tasks.size());
   for (task_ = 0; task_ < static_cast<int>(tasks.size()); ++task_) {
-    const Task& t = tasks[static_cast<size_t>(task_)];
+    const Task& t = at_index(tasks, task_);
     p_->tasks.push_back({t, now(), 0});
     if (first_task_of(t.micro_batch)) send_outside(t.micro_batch);
     run_section(section_of(t.phase), t.stage, t.micro_batch);
     put_out(t.micro_batch);
-    for (auto& sent : releases_[static_cast<size_t>(task_)]) release(sent);
+    for (auto& sent : at_index(releases_, task_)) release(sent);
     p_->tasks.back().end = now();
   }
   for (int m = 0; m < micro_; ++m) put_out(m, true);
@@ -39,21 +40,21 @@ void Lowering::sort_nodes() {
   first_.assign(g_.values.size() + 1, 0);
   for (size_t v = 0; v < g_.values.size(); ++v) {
     NodeId by = made_by_[v];
-    const Node* producer = by < 0 ? nullptr : &g_.nodes[static_cast<size_t>(by)];
+    const Node* producer = by < 0 ? nullptr : &at_index(g_.nodes, by);
     per_micro_[v] = micro_ > 1 &&
         (producer ? per_micro_batch(producer->section) && producer->kind != NodeKind::kAccumulate
                   : g_.values[v].kind == ValueKind::kInput);
     first_[v + 1] = first_[v] + (per_micro_[v] ? micro_ : 1);
   }
-  instances_.resize(static_cast<size_t>(first_.back()));
+  instances_.resize(to_size(first_.back()));
   stages_ = std::max(1, g_.stages);
-  for (auto& lists : lists_) lists.resize(static_cast<size_t>(stages_ * g_.variants()));
-  std::vector<int> crossings(static_cast<size_t>(g_.variants()), 0);
+  for (auto& lists : lists_) lists.resize(to_size(stages_ * g_.variants()));
+  std::vector<int> crossings(to_size(g_.variants()), 0);
   for (size_t n = 0; n < g_.nodes.size(); ++n) {
     const Node& node = g_.nodes[n];
     const bool crosses = stages_ > 1 && pipeline_.crosses(static_cast<NodeId>(n));
     // A micro-batch has one variant, so that the same number in another one is another channel.
-    if (crosses) crossing_number_.emplace(static_cast<NodeId>(n), crossings[static_cast<size_t>(node.variant)]++);
+    if (crosses) crossing_number_.emplace(static_cast<NodeId>(n), at_index(crossings, node.variant)++);
     if (!takes_part(node)) continue;
     if (crosses) {
       crossings_from_[node.in[0]].push_back(static_cast<NodeId>(n));
@@ -76,20 +77,19 @@ bool Lowering::takes_part(const Node& n) const {
 
 void Lowering::count_reads() {
   reads_.assign(g_.values.size(), 0);
-  std::vector<int> times(static_cast<size_t>(g_.variants()), 0);  // that a variant runs
-  for (int m = 0; m < micro_; ++m) ++times[static_cast<size_t>(g_.variant(m))];
+  std::vector<int> times(to_size(g_.variants()), 0);  // that a variant runs
+  for (int m = 0; m < micro_; ++m) ++at_index(times, g_.variant(m));
   for (auto& n : g_.nodes) {
     if (!takes_part(n)) continue;
-    const int often = micro_ > 1 && per_micro_batch(n.section) ? times[static_cast<size_t>(n.variant)] : 1;
+    const int often = micro_ > 1 && per_micro_batch(n.section) ? at_index(times, n.variant) : 1;
     for (ValueId v : n.in)
-      if (v != kNoValue) reads_[static_cast<size_t>(v)] += per_micro_[static_cast<size_t>(v)] ? 1 : often;
+      if (v != kNoValue) at_index(reads_, v) += at_index(per_micro_, v) ? 1 : often;
   }
   for (int f = 0; f < g_.variants(); ++f)
     for (ValueId v : g_.outputs_of(f))
-      if (f == 0 || per_micro_[static_cast<size_t>(v)]) ++reads_[static_cast<size_t>(v)];
+      if (f == 0 || at_index(per_micro_, v)) ++at_index(reads_, v);
   for (auto& n : g_.nodes)
-    if (n.kind == NodeKind::kAccumulate && takes_part(n) && reads_[static_cast<size_t>(n.in[0])] == 1)
-      sum_of_[n.in[0]] = n.out[0];
+    if (n.kind == NodeKind::kAccumulate && takes_part(n) && at_index(reads_, n.in[0]) == 1) sum_of_[n.in[0]] = n.out[0];
 }
 
 int32_t Lowering::new_buffer(size_t bytes, Device device, Buffer::Kind kind) {
@@ -108,7 +108,7 @@ Array* Lowering::set(ValueId v, int m, Array a, int32_t buffer) {
   HOLON_CHECK(i.array < 0, "value {} is computed twice", v);
   i.array = static_cast<int32_t>(p_->arrays.size());
   i.buffer = buffer;
-  p_->buffers[static_cast<size_t>(buffer)].pending += reads_[static_cast<size_t>(v)];
+  at_index(p_->buffers, buffer).pending += at_index(reads_, v);
   return keep(std::move(a));
 }
 
@@ -121,14 +121,14 @@ Array* Lowering::fresh(ValueId v, int m, const Dims& shape, const Dims& strides)
   }
   Array a = Array::placeholder(shape, strides, value.dtype, device_of(value));
   int32_t b = new_buffer(a.nbytes(), a.device);
-  a.storage = p_->buffers[static_cast<size_t>(b)].storage;
+  a.storage = at_index(p_->buffers, b).storage;
   return set(v, m, std::move(a), b);
 }
 
 void Lowering::run_section(Section section, int stage, int m) {
   section_ = section;
   for (NodeId n : list(section, stage, g_.variant(m))) {
-    const Node& node = g_.nodes[static_cast<size_t>(n)];
+    const Node& node = at_index(g_.nodes, n);
     for (ValueId v : node.in) {
       need(v, m);
       HOLON_CHECK(v == kNoValue || !member(v) || array(v, m)->defined(), "{} reads value {} before it is computed",
@@ -149,7 +149,7 @@ void Lowering::need(ValueId v, int m) {
     const SumInBackground* waited = it->second;
     // What it reads stays until then.
     if (auto from = summed_from_.find(waited); from != summed_from_.end())
-      p_->buffers[static_cast<size_t>(from->second)].life.last = now() - 1;
+      at_index(p_->buffers, from->second).life.last = now() - 1;
     std::erase_if(summing_, [&](auto& entry) { return entry.second == waited; });
   }
 }

@@ -1,4 +1,5 @@
 // What crosses from stage to stage, and boxings in one collective.
+#include "holon/base/index.h"
 #include "holon/comm/device_communicator.h"
 #include "holon/graph/program/lowering.h"
 
@@ -7,29 +8,29 @@ namespace holon::graph {
 bool Lowering::first_task_of(int m) const {
   auto& tasks = pipeline_.tasks();
   for (int t = 0; t < task_; ++t)
-    if (tasks[static_cast<size_t>(t)].micro_batch == m) return false;
+    if (at_index(tasks, t).micro_batch == m) return false;
   return true;
 }
 
 void Lowering::send_outside(int m) {
   for (auto& [v, list] : crossings_from_) {
-    NodeId by = made_by_[static_cast<size_t>(v)];
-    if (by >= 0 && per_micro_batch(g_.nodes[static_cast<size_t>(by)].section)) continue;
+    NodeId by = at_index(made_by_, v);
+    if (by >= 0 && per_micro_batch(at_index(g_.nodes, by).section)) continue;
     for (NodeId n : list)
-      if (runs_for(g_.nodes[static_cast<size_t>(n)], m)) send(n, m);
+      if (runs_for(at_index(g_.nodes, n), m)) send(n, m);
   }
 }
 
-PointToPointState& Lowering::transfer(NodeId n, int m, const Array* in) {
+boxing::PointToPoint& Lowering::transfer(NodeId n, int m, const Array* in) {
   auto [it, fresh] = transfers_.try_emplace({n, m}, nullptr);
   if (!fresh) return *it->second;
-  const Node& node = g_.nodes[static_cast<size_t>(n)];
+  const Node& node = at_index(g_.nodes, n);
   const Value &from = g_.value(node.in[0]), &to = g_.value(node.out[0]);
   const bool strided = in && in->defined() && !in->is_contiguous();
-  p_->transfers.push_back(std::make_unique<PointToPointState>(PointToPointState{
+  p_->transfers.push_back(
       boxing::PointToPoint::prepare(from.spec, to.spec, from.shape, from.dtype, crossing_number_.at(n) * micro_ + m,
-                                    strided ? boxing::Input::kAnyStrides : boxing::Input::kContiguous)}));
-  it->second = p_->transfers.back().get();
+                                    strided ? boxing::Input::kAnyStrides : boxing::Input::kContiguous));
+  it->second = &p_->transfers.back();
   return *it->second;
 }
 
@@ -39,38 +40,38 @@ std::vector<Array> Lowering::scratch_of(std::span<const size_t> sizes, Device de
     Array a = Array::placeholder({static_cast<int64_t>(bytes)}, {1}, uint8, device);
     int32_t b = new_buffer(bytes, device);
     if (held) held->push_back(b);
-    a.storage = p_->buffers[static_cast<size_t>(b)].storage;
+    a.storage = at_index(p_->buffers, b).storage;
     scratch.push_back(std::move(a));
   }
   return scratch;
 }
 
 void Lowering::send(NodeId n, int m) {
-  const Node& node = g_.nodes[static_cast<size_t>(n)];
+  const Node& node = at_index(g_.nodes, n);
   if (!member(node.in[0])) return;
   const Array* in = array(node.in[0], m);
-  PointToPointState& h = transfer(n, m, in);
-  Posted sent{&h, n, m, {instance(node.in[0], m).buffer}};
-  auto scratch = scratch_of(h.transfer.send_scratch_bytes(), device_of(g_.value(node.in[0])), &sent.held);
-  for (int32_t b : sent.held) ++p_->buffers[static_cast<size_t>(b)].pending;
+  boxing::PointToPoint& h = transfer(n, m, in);
+  Sent sent{&h, n, m, {instance(node.in[0], m).buffer}};
+  auto scratch = scratch_of(h.send_scratch_bytes(), device_of(g_.value(node.in[0])), &sent.held);
+  for (int32_t b : sent.held) ++at_index(p_->buffers, b).pending;
   emit<SendInstruction>(&node, m, h, in, std::move(scratch));
   read_done(node.in[0], m);
-  const int after = pipeline_.taken_by(n, m, task_);
-  (after < 0 ? releases_at_end_ : releases_[static_cast<size_t>(after)]).push_back(std::move(sent));
+  const int after = pipeline_.received_after(n, m, task_);
+  (after < 0 ? releases_at_end_ : at_index(releases_, after)).push_back(std::move(sent));
 }
 
 void Lowering::receive(NodeId n, int m) {
-  const Node& node = g_.nodes[static_cast<size_t>(n)];
-  PointToPointState& h = transfer(n, m, nullptr);
-  Array* out = fresh(node.out[0], m, h.transfer.out_shape(), contiguous_strides(h.transfer.out_shape()));
-  emit<ReceiveInstruction>(&node, m, h, out, scratch_of(h.transfer.receive_scratch_bytes(), out->device));
+  const Node& node = at_index(g_.nodes, n);
+  boxing::PointToPoint& h = transfer(n, m, nullptr);
+  Array* out = fresh(node.out[0], m, h.out_shape(), contiguous_strides(h.out_shape()));
+  emit<ReceiveInstruction>(&node, m, h, out, scratch_of(h.receive_scratch_bytes(), out->device));
   made(node.out[0], m);
 }
 
-void Lowering::release(const Posted& sent) {
-  emit<ReleaseInstruction>(&g_.nodes[static_cast<size_t>(sent.node)], sent.micro_batch, *sent.state);
+void Lowering::release(const Sent& sent) {
+  emit<ReleaseInstruction>(&at_index(g_.nodes, sent.node), sent.micro_batch, *sent.transfer);
   for (int32_t b : sent.held) {
-    Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
+    Buffer& buffer = at_index(p_->buffers, b);
     --buffer.pending;
     buffer.life.last = std::max(buffer.life.first, now() - 1);
   }
@@ -93,14 +94,14 @@ Lowering::Bucket& Lowering::bucket(const Node& n, int m) {
   }
   Bucket& b = *it->second;
   if (b.buffer < 0 && b.batch.has_in())
-    b.buffer = new_buffer(static_cast<size_t>(b.batch.in_elements()) * size_bytes(g_.value(n.in[0]).dtype),
-                          device_of(g_.value(n.in[0])));
+    b.buffer =
+        new_buffer(to_size(b.batch.in_elements()) * size_bytes(g_.value(n.in[0]).dtype), device_of(g_.value(n.in[0])));
   return b;
 }
 
 Array Lowering::part_of(int32_t buffer, const Dims& shape, int64_t at, DType dtype, Device device) {
   Array a = Array::placeholder(shape, contiguous_strides(shape), dtype, device);
-  a.storage = p_->buffers[static_cast<size_t>(buffer)].storage;
+  a.storage = at_index(p_->buffers, buffer).storage;
   a.offset = at;
   return a;
 }
@@ -124,11 +125,11 @@ void Lowering::lower_batch(const Node& n, int m) {
   if (b.batch.has_out()) {
     int32_t buffer = b.batch.in_place() && b.batch.has_in()
         ? b.buffer
-        : new_buffer(static_cast<size_t>(b.batch.out_elements()) * size_bytes(to.dtype), device_of(to));
+        : new_buffer(to_size(b.batch.out_elements()) * size_bytes(to.dtype), device_of(to));
     target = keep(part_of(buffer, {b.batch.out_elements()}, 0, to.dtype, device_of(to)));
     for (size_t k = 0; k < n.out.size(); ++k)
       set(n.out[k], m, part_of(buffer, b.batch.out_shape(k), b.batch.out_at()[k], to.dtype, device_of(to)), buffer);
-    p_->buffers[static_cast<size_t>(b.buffer < 0 ? buffer : b.buffer)].life.last = now();
+    at_index(p_->buffers, b.buffer < 0 ? buffer : b.buffer).life.last = now();
   }
   // Beside a device's computation goes what only the collective itself touches.
   const bool beside =

@@ -1,4 +1,5 @@
 // Each kind of node as instructions.
+#include "holon/base/index.h"
 #include "holon/graph/program/lowering.h"
 #include "holon/op_names.h"
 
@@ -70,7 +71,7 @@ bool Lowering::sums_can_be_added_to(const Node& n, int m, std::span<const Dims> 
 
 Array* Lowering::in_sum(ValueId v, int m) {
   const Instance sum = instance(sum_of_.at(v), m);
-  return set(v, m, p_->arrays[static_cast<size_t>(sum.array)], sum.buffer);
+  return set(v, m, at_index(p_->arrays, sum.array), sum.buffer);
 }
 
 Array* Lowering::in_place_of_input(const Node& n, int m, size_t o, const Dims& shape, const Dims& strides,
@@ -90,7 +91,7 @@ Array* Lowering::over_input(const Node& n, int m, size_t i, size_t o, const Dims
   if (!in->defined() || in->shape != shape || in->strides != strides || in->dtype != g_.value(n.out[o]).dtype)
     return nullptr;
   const Instance own = instance(n.in[i], m);
-  Buffer& b = p_->buffers[static_cast<size_t>(own.buffer)];
+  Buffer& b = at_index(p_->buffers, own.buffer);
   if (b.kind != Buffer::Kind::kArena) return nullptr;
   int64_t reads = 0;
   for (ValueId v : n.in) {
@@ -164,11 +165,11 @@ void Lowering::lower_accumulate(const Node& n, int m) {
   const Array* in = array(n.in[0], m);
   if (!in->defined()) return;
   if (const Instance sum = instance(n.out[0], m); sum.array >= 0 && sum.buffer == instance(n.in[0], m).buffer &&
-      p_->arrays[static_cast<size_t>(sum.array)].offset == in->offset)
+      at_index(p_->arrays, sum.array).offset == in->offset)
     return;  // it has been added, or written, there
   if (m == 0) {
     Instance i = instance(n.in[0], m);
-    Buffer& b = p_->buffers[static_cast<size_t>(i.buffer)];
+    Buffer& b = at_index(p_->buffers, i.buffer);
     // The first micro-batch's gradient is the sum so far.
     if (b.kind == Buffer::Kind::kArena && b.pending == 1 && in->is_dense() && !place_in_bucket_.contains(n.out[0])) {
       set(n.out[0], m, *in, i.buffer);
@@ -184,7 +185,7 @@ void Lowering::lower_accumulate(const Node& n, int m) {
 }
 
 void Lowering::lower_assign(const Node& n, int m) {
-  const External& x = g_.externals[static_cast<size_t>(n.target)];
+  const External& x = at_index(g_.externals, n.target);
   const Array *in = array(n.in[0], m), *to = array(x.value, 0);
   if (!to->defined() || !in->defined()) return;
   if (in->storage == to->storage && in->offset == to->offset && in->strides == to->strides) return;
@@ -194,17 +195,17 @@ void Lowering::lower_assign(const Node& n, int m) {
 void Lowering::put_updates_last() {
   auto& nodes = list(Section::kOnceAfter, 0, 0);
   const std::vector<bool> after = after_gradients(g_);
-  std::stable_partition(nodes.begin(), nodes.end(), [&](NodeId n) { return !after[static_cast<size_t>(n)]; });
+  std::stable_partition(nodes.begin(), nodes.end(), [&](NodeId n) { return !at_index(after, n); });
 }
 
 bool Lowering::may_change(ValueId v) {
   const Instance& own = instance(v, 0);
-  const Buffer& b = p_->buffers[static_cast<size_t>(own.buffer)];
-  if (b.kind != Buffer::Kind::kArena || reads_[static_cast<size_t>(v)] != 1 || !array(v, 0)->is_dense()) return false;
+  const Buffer& b = at_index(p_->buffers, own.buffer);
+  if (b.kind != Buffer::Kind::kArena || at_index(reads_, v) != 1 || !array(v, 0)->is_dense()) return false;
   if (b.pending == 1) return true;
   // Others in the buffer are its neighbours in a bucket, unless it is a window on one of them.
-  const NodeId by = made_by_[static_cast<size_t>(v)];
-  const Node& producer = g_.nodes[static_cast<size_t>(by)];
+  const NodeId by = at_index(made_by_, v);
+  const Node& producer = at_index(g_.nodes, by);
   const bool window = producer.kind == NodeKind::kRelabel || (producer.op && producer.op->view) ||
       (producer.kind == NodeKind::kBoxing && producer.in.size() == 1);
   return !window;
@@ -213,7 +214,7 @@ bool Lowering::may_change(ValueId v) {
 void Lowering::own_gradients() {
   std::vector<UnscaleInstruction::Gradient> scaled;
   for (NodeId id : list(Section::kOnceAfter, 0, 0)) {
-    const Node& n = g_.nodes[static_cast<size_t>(id)];
+    const Node& n = at_index(g_.nodes, id);
     if (n.kind != NodeKind::kUpdate) continue;
     for (size_t i = 0; i < n.in.size(); ++i) {
       const GradClip::Of at{n.target, static_cast<int32_t>(i)};
@@ -229,12 +230,12 @@ void Lowering::own_gradients() {
       if (in->defined() && !may_change(v)) {
         Array a = Array::placeholder(in->shape, contiguous_strides(in->shape), in->dtype, in->device);
         buffer = new_buffer(a.nbytes(), a.device);
-        a.storage = p_->buffers[static_cast<size_t>(buffer)].storage;
+        a.storage = at_index(p_->buffers, buffer).storage;
         out = keep(std::move(a));
         if (!g_.scaled) emit<CopyInstruction>(&n, 0, in, out, "a gradient that is clipped");
       }
       own_gradients_[at] = {out, buffer, &g_.value(v)};
-      scaled.push_back({in, out, g_.value(v).spec, g_.updates[static_cast<size_t>(n.target)].optimizer});
+      scaled.push_back({in, out, g_.value(v).spec, at_index(g_.updates, n.target).optimizer});
     }
   }
   if (!g_.scaled) return;
@@ -244,7 +245,7 @@ void Lowering::own_gradients() {
 
 void Lowering::lower_clip(const Node& n, int m) {
   if (own_gradients_.empty()) own_gradients();
-  const GradClip& clip = g_.clips[static_cast<size_t>(n.target)];
+  const GradClip& clip = at_index(g_.clips, n.target);
   std::vector<ClipInstruction::Gradient> gradients;
   for (auto& at : clip.of) {
     auto& [array, buffer, value] = own_gradients_.at(at);
@@ -257,17 +258,16 @@ void Lowering::lower_clip(const Node& n, int m) {
 
 void Lowering::lower_update(const Node& n, int m) {
   if (changes_gradients() && own_gradients_.empty()) own_gradients();
-  const Update& u = g_.updates[static_cast<size_t>(n.target)];
-  UpdateGroup& group = p_->updates[static_cast<size_t>(n.target)];
+  const Update& u = at_index(g_.updates, n.target);
+  UpdateGroup& group = at_index(p_->updates, n.target);
   size_t next_out = 0;
   for (size_t i = 0; i < n.in.size(); ++i) {
     const Value& v = g_.value(n.in[i]);
-    const External& x = g_.externals[static_cast<size_t>(u.externals[i])];
+    const External& x = at_index(g_.externals, u.externals[i]);
     const Array* grad = array(n.in[i], m);
     if (auto own = own_gradients_.find({n.target, static_cast<int32_t>(i)}); own != own_gradients_.end()) {
       grad = own->second.array;
-      if (own->second.buffer >= 0)
-        p_->buffers[static_cast<size_t>(own->second.buffer)].life.last = u.idle ? now() - 1 : now();
+      if (own->second.buffer >= 0) at_index(p_->buffers, own->second.buffer).life.last = u.idle ? now() - 1 : now();
     }
     if (u.idle) continue;
     optim::Slot slot;
@@ -315,7 +315,7 @@ void Lowering::lower_fused(const Node& n, int m) {
       }
     out_like.push_back({shape, strides, g_.value(v).dtype});
   }
-  FusedChain chain(g_.bodies[static_cast<size_t>(n.target)], in_like, out_like);
+  FusedChain chain(at_index(g_.bodies, n.target), in_like, out_like);
   SmallVec<Array*, 3> out;
   for (size_t o = 0; o < n.out.size(); ++o) {
     Array* over = nullptr;

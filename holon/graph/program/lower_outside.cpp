@@ -1,5 +1,6 @@
 // Inputs, externals and outputs, and where values lie.
 #include "holon/array/device_runtime.h"
+#include "holon/base/index.h"
 #include "holon/graph/program/lowering.h"
 
 namespace holon::graph {
@@ -25,14 +26,14 @@ void Lowering::bind_input(size_t i) {
     const Dims shape = local_shape(value);
     Array a = Array::placeholder(shape, contiguous_strides(shape), value.dtype, device_of(value));
     int32_t b = new_buffer(a.nbytes(), a.device, Buffer::Kind::kInput);
-    Buffer& buffer = p_->buffers[static_cast<size_t>(b)];
+    Buffer& buffer = at_index(p_->buffers, b);
     buffer.index = static_cast<int32_t>(i);
     if (shape.size() > 0) {
-      const bool together = !moves && !pieces.empty() && pieces[static_cast<size_t>(m)].size() == 1;
-      buffer.at = (together ? pieces[static_cast<size_t>(m)][0].to : rows) * a.strides[0] *
-          static_cast<int64_t>(size_bytes(value.dtype));
+      const bool together = !moves && !pieces.empty() && at_index(pieces, m).size() == 1;
+      buffer.at =
+          (together ? at_index(pieces, m)[0].to : rows) * a.strides[0] * static_cast<int64_t>(size_bytes(value.dtype));
       if (moves)
-        for (RowPiece& piece : pieces[static_cast<size_t>(m)])
+        for (RowPiece& piece : at_index(pieces, m))
           p_->moved_rows[i].push_back({piece.to, rows + piece.from, piece.rows});
       rows += shape[0];
     }
@@ -50,8 +51,8 @@ void Lowering::bind_outside() {
     if (!own.defined()) continue;
     Array a = own;
     int32_t b = new_buffer(0, a.device, Buffer::Kind::kExternal);
-    p_->buffers[static_cast<size_t>(b)].index = static_cast<int32_t>(e);
-    a.storage = p_->buffers[static_cast<size_t>(b)].storage;
+    at_index(p_->buffers, b).index = static_cast<int32_t>(e);
+    a.storage = at_index(p_->buffers, b).storage;
     a.offset = 0;
     set(x.value, 0, std::move(a), b);
   }
@@ -59,15 +60,15 @@ void Lowering::bind_outside() {
 
 void Lowering::put_out(int m, bool last) {
   if (out_done_.empty()) {
-    out_done_.assign(g_.outputs.size() * static_cast<size_t>(micro_), false);
+    out_done_.assign(g_.outputs.size() * to_size(micro_), false);
     p_->outputs.resize(g_.outputs.size());
     for (size_t o = 0; o < g_.outputs.size(); ++o) describe_output(o);
   }
   for (size_t o = 0; o < g_.outputs.size(); ++o) {
     const ValueId v = output(o, m);
     OutputPart& part = p_->outputs[o];
-    if (part.external >= 0 || part.buffer == -1 || !per_micro_[static_cast<size_t>(v)]) continue;
-    const size_t slot = o * static_cast<size_t>(micro_) + static_cast<size_t>(m);
+    if (part.external >= 0 || part.buffer == -1 || !at_index(per_micro_, v)) continue;
+    const size_t slot = o * to_size(micro_) + to_size(m);
     if (out_done_[slot]) continue;
     if (last) need(v, m);
     const Array* from = array(v, m);
@@ -163,7 +164,7 @@ void Lowering::describe_output(size_t o) {
     part.external = value.index;
     return;
   }
-  if (!per_micro_[static_cast<size_t>(v)]) return;
+  if (!at_index(per_micro_, v)) return;
   const bool joined = joins(o);
   if (joined) check_row_order(o);
   if (joined)
@@ -179,8 +180,8 @@ void Lowering::describe_output(size_t o) {
     local = with_leading(micro_, local);
   part.array = Array::placeholder(local, contiguous_strides(local), value.dtype, device_of(value));
   part.buffer = new_buffer(part.array.nbytes(), part.array.device, Buffer::Kind::kOutput);
-  p_->buffers[static_cast<size_t>(part.buffer)].index = static_cast<int32_t>(o);
-  part.array.storage = p_->buffers[static_cast<size_t>(part.buffer)].storage;
+  at_index(p_->buffers, part.buffer).index = static_cast<int32_t>(o);
+  part.array.storage = at_index(p_->buffers, part.buffer).storage;
 }
 
 Dims Lowering::with_leading(int64_t n, const Dims& shape) {
@@ -200,7 +201,7 @@ void Lowering::finish_outputs() {
   for (size_t o = 0; o < g_.outputs.size(); ++o) {
     const ValueId v = g_.outputs[o];
     OutputPart& part = p_->outputs[o];
-    if (part.external >= 0 || per_micro_[static_cast<size_t>(v)] || !member(v)) continue;
+    if (part.external >= 0 || at_index(per_micro_, v) || !member(v)) continue;
     need(v, 0);
     const Array* from = array(v, 0);
     if (!from->defined() && !g_.value(v).spec)
@@ -209,7 +210,7 @@ void Lowering::finish_outputs() {
                  "to_global(placement, sbp) in build().",
                  o, stages_);
     HOLON_CHECK(from->defined(), "output {} is not computed", o);
-    Buffer& b = p_->buffers[static_cast<size_t>(instance(v, 0).buffer)];
+    Buffer& b = at_index(p_->buffers, instance(v, 0).buffer);
     if (b.kind == Buffer::Kind::kArena && from->is_dense() && from->nbytes() == b.bytes) {
       b.kind = Buffer::Kind::kOutput;
       b.index = static_cast<int32_t>(o);
@@ -219,8 +220,8 @@ void Lowering::finish_outputs() {
     }
     part.array = Array::placeholder(from->shape, contiguous_strides(from->shape), from->dtype, from->device);
     part.buffer = new_buffer(part.array.nbytes(), part.array.device, Buffer::Kind::kOutput);
-    p_->buffers[static_cast<size_t>(part.buffer)].index = static_cast<int32_t>(o);
-    part.array.storage = p_->buffers[static_cast<size_t>(part.buffer)].storage;
+    at_index(p_->buffers, part.buffer).index = static_cast<int32_t>(o);
+    part.array.storage = at_index(p_->buffers, part.buffer).storage;
     emit<CopyInstruction>(nullptr, 0, from, keep(part.array), "an output");
     read_done(v, 0);
   }

@@ -8,6 +8,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/comm/background.h"
 #include "holon/graph/program/instructions.h"
 #include "holon/graph/program/pipeline.h"
@@ -42,8 +43,8 @@ class Lowering {
   };
 
   // A transfer whose memory is not free yet.
-  struct Posted {
-    PointToPointState* state;
+  struct Sent {
+    boxing::PointToPoint* transfer;
     NodeId node;
     int micro_batch;
     std::vector<int32_t> held;  // buffers
@@ -57,19 +58,18 @@ class Lowering {
   }
   bool takes_part(const Node& n) const;
   Instance& instance(ValueId v, int m) {
-    return instances_[static_cast<size_t>(first_[static_cast<size_t>(v)] +
-                                          (per_micro_[static_cast<size_t>(v)] ? m : 0))];
+    return at_index(instances_, at_index(first_, v) + (at_index(per_micro_, v) ? m : 0));
   }
   const Array* array(ValueId v, int m) {
     if (v == kNoValue) return &kUndefined;
     Instance& i = instance(v, m);
-    return i.array < 0 ? &kUndefined : &p_->arrays[static_cast<size_t>(i.array)];
+    return i.array < 0 ? &kUndefined : &at_index(p_->arrays, i.array);
   }
 
   // The nodes of a section for a micro-batch, in a stage.
   std::vector<NodeId>& list(Section section, int stage, int variant) {
     const bool often = per_micro_batch(section);
-    return lists_[static_cast<size_t>(section)][static_cast<size_t>(often ? variant * stages_ + stage : 0)];
+    return at_index(at_index(lists_, section), often ? variant * stages_ + stage : 0);
   }
   bool runs_for(const Node& n, int m) const { return !per_micro_batch(n.section) || n.variant == g_.variant(m); }
 
@@ -103,7 +103,7 @@ class Lowering {
     if (v == kNoValue) return;
     Instance& i = instance(v, m);
     if (i.buffer < 0) return;
-    Buffer& b = p_->buffers[static_cast<size_t>(i.buffer)];
+    Buffer& b = at_index(p_->buffers, i.buffer);
     --b.pending;
     b.read_in |= static_cast<uint8_t>(1u << static_cast<unsigned>(section_));
     b.life.last = std::max(b.life.first, now() - 1);
@@ -113,13 +113,13 @@ class Lowering {
   // What stages need of inputs and parameters that other ranks hold.
   void send_outside(int m);
 
-  // The object through which a boxing hands over one micro-batch. Objects of all nodes and micro-batches differ in
+  // The object of a boxing between stages for one micro-batch. Objects of all nodes and micro-batches differ in
   // their channel.
-  PointToPointState& transfer(NodeId n, int m, const Array* in);
+  boxing::PointToPoint& transfer(NodeId n, int m, const Array* in);
   std::vector<Array> scratch_of(std::span<const size_t> sizes, Device device, std::vector<int32_t>* held = nullptr);
   void send(NodeId n, int m);
   void receive(NodeId n, int m);
-  void release(const Posted& sent);
+  void release(const Sent& sent);
 
   // Gradients that one collective sums are next to each other from the start.
   void find_buckets();
@@ -216,9 +216,9 @@ class Lowering {
   // Counted over all crossings of the graph, so that the steps of a program share channels, of which a world has a
   // number.
   std::unordered_map<NodeId, int> crossing_number_;
-  std::map<std::pair<NodeId, int>, PointToPointState*> transfers_;
-  std::vector<std::vector<Posted>> releases_;  // after each task
-  std::vector<Posted> releases_at_end_;
+  std::map<std::pair<NodeId, int>, boxing::PointToPoint*> transfers_;
+  std::vector<std::vector<Sent>> releases_;  // after each task
+  std::vector<Sent> releases_at_end_;
   std::unordered_map<ValueId, std::pair<const Node*, size_t>> place_in_bucket_;
   std::map<std::pair<const Node*, int>, std::unique_ptr<Bucket>> buckets_;
   struct OwnGradient {

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <set>
 
+#include "holon/base/index.h"
+
 namespace holon::graph {
 
 namespace {
@@ -125,7 +127,7 @@ size_t most_at_once(const std::vector<Lifetime>& lives) {
   }
   int64_t now = 0, most = 0;
   for (auto& [at, by] : change) most = std::max(most, now += by);
-  return static_cast<size_t>(most);
+  return to_size(most);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/graph/ir/graph.h"
 #include "holon/graph/schedule/schedule.h"
 
@@ -21,11 +22,11 @@ class Pipeline {
   const Schedule& schedule() const { return schedule_; }
   int device() const { return device_; }  // of this rank; -1: it has no stage
 
-  // A boxing that hands over from stage to stage, for each micro-batch.
-  bool crosses(NodeId n) const { return crosses_[static_cast<size_t>(n)]; }
+  // A boxing from stage to stage, for each micro-batch.
+  bool crosses(NodeId n) const { return at_index(crosses_, n); }
   // The place in tasks() after which a transfer that this rank sent in tasks()[sent] has certainly been received,
-  // since what the task took was sent later by the receiver; -1: none.
-  int taken_by(NodeId crossing, int micro_batch, int sent) const;
+  // since what the task received was sent later by that receiver; -1: none.
+  int received_after(NodeId crossing, int micro_batch, int sent) const;
 
  private:
   struct Edge {

@@ -95,11 +95,6 @@ struct LossScale {
   std::vector<uint8_t> finite;  // of each optimizer: whether all gradients were; else it does nothing
 };
 
-// A transfer between stages: shared by the instructions that send, receive and release it.
-struct PointToPointState {
-  boxing::PointToPoint transfer;
-};
-
 // The instructions of a task of the schedule: [first, end).
 struct TaskRange {
   Task task;
@@ -117,7 +112,8 @@ struct Program {
   std::deque<UpdateGroup> updates;
   std::unique_ptr<LossScale> loss_scale;  // nullptr: losses have none
   std::vector<double> norms;              // of the last step: what gradients were clipped by, of Graph::clips by norm
-  std::vector<std::unique_ptr<PointToPointState>> transfers;
+  // Between stages, each shared by the instructions that send, receive and release it; addresses stay.
+  std::deque<boxing::PointToPoint> transfers;
   std::vector<TaskRange> tasks;
   Schedule schedule;
   Draws draws;

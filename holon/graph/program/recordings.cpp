@@ -7,6 +7,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/boxing/planner.h"
@@ -59,7 +60,7 @@ Recordings::~Recordings() = default;
 DeviceRuntime& Recordings::runtime() const { return *device_runtime(device_); }
 
 size_t Recordings::recorded() const {
-  return static_cast<size_t>(std::count_if(ranges_.begin(), ranges_.end(), [](auto& r) { return r.graph != nullptr; }));
+  return to_size(std::count_if(ranges_.begin(), ranges_.end(), [](auto& r) { return r.graph != nullptr; }));
 }
 
 // Collective among ranks_.
@@ -80,7 +81,7 @@ void Recordings::find_partners() {
   all.all_gather_bytes({.op = "shapes of recordings"}, &shape, sizeof shape, shapes.data());
   auto alike = [&](int rank) {
     const auto place = std::find(ranks_.begin(), ranks_.end(), rank);
-    return place != ranks_.end() && shapes[static_cast<size_t>(place - ranks_.begin())] == shape;
+    return place != ranks_.end() && at_index(shapes, place - ranks_.begin()) == shape;
   };
   uint8_t closed = any;
   for (size_t i = 0; i < may_.size() && closed; ++i)

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/global/slice.h"
 #include "holon/registry/op_def.h"
 
@@ -17,7 +18,7 @@ bool chooses_strides(const Node& n) { return n.kind == NodeKind::kOp && n.out.si
 const Node* ValueStrides::only_view(ValueId v) const {
   const NodeId n = readers_.only(v);
   if (n < 0) return nullptr;
-  const Node& reader = g_.nodes[static_cast<size_t>(n)];
+  const Node& reader = at_index(g_.nodes, n);
   return reader.kind == NodeKind::kOp && reader.op->view ? &reader : nullptr;
 }
 
@@ -45,14 +46,14 @@ Dims ValueStrides::of(const Node& n, const Dims& shape) const {
   // Each axis of what is seen is one of the output's, whose stride becomes what it is in row-major order there.
   const Dims wanted = contiguous_strides(seen.shape);
   Dims strides = own;
-  std::vector<bool> taken(static_cast<size_t>(shape.size()), false);
+  std::vector<bool> taken(to_size(shape.size()), false);
   for (int i = 0; i < seen.ndim(); ++i) {
     int axis = 0;
     while (axis < shape.size() &&
-           (taken[static_cast<size_t>(axis)] || own[axis] != seen.strides[i] || shape[axis] != seen.shape[i]))
+           (at_index(taken, axis) || own[axis] != seen.strides[i] || shape[axis] != seen.shape[i]))
       ++axis;
     if (axis == shape.size()) return {};
-    taken[static_cast<size_t>(axis)] = true;
+    at_index(taken, axis) = true;
     strides[axis] = wanted[i];
   }
   return strides;

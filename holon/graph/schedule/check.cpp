@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/schedule/task_graph.h"
 
 namespace holon::graph {
 
 namespace {
 
-size_t at(int i) { return static_cast<size_t>(i); }
+size_t at(int i) { return to_size(i); }
 
 int phases_of(const Schedule& s) { return s.splits_backward ? 3 : s.training ? 2 : 1; }
 
@@ -69,7 +70,7 @@ TaskGraph::TaskGraph(const Schedule& s)
   for (size_t d = 0; d < s.tasks.size(); ++d) {
     first_.push_back(size());
     for (const Task& t : s.tasks[d]) {
-      const size_t phase = static_cast<size_t>(t.phase);
+      const size_t phase = to_size(t.phase);
       if (t.stage < 0 || t.stage >= stages_ || t.micro_batch < 0 || t.micro_batch >= micro_batches_)
         fail_value("schedule {}: device {} has {}, and there are {} stages and {} micro-batches, counted from 0.",
                    s.name, d, t.str(), stages_, micro_batches_);
@@ -104,13 +105,13 @@ TaskGraph::TaskGraph(const Schedule& s)
   number_.assign(all, -1);
   for (int id = 0; id < size(); ++id) {
     const Task& t = task(id);
-    number_[(static_cast<size_t>(t.phase) * at(stages_) + at(t.stage)) * at(micro_batches_) + at(t.micro_batch)] = id;
+    number_[(to_size(t.phase) * at(stages_) + at(t.stage)) * at(micro_batches_) + at(t.micro_batch)] = id;
   }
 }
 
 int TaskGraph::find(int stage, int micro_batch, Phase phase) const {
   if (stage < 0 || stage >= stages_) return -1;
-  const size_t i = (static_cast<size_t>(phase) * at(stages_) + at(stage)) * at(micro_batches_) + at(micro_batch);
+  const size_t i = (to_size(phase) * at(stages_) + at(stage)) * at(micro_batches_) + at(micro_batch);
   return i < number_.size() ? number_[i] : -1;
 }
 

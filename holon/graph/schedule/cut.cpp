@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::graph {
 
@@ -23,7 +24,7 @@ void check_costs(const char* what, std::span<const double> costs) {
 std::vector<int> cut_stages(std::span<const double> costs, int stages, std::span<const double> cut_costs) {
   const size_t n = costs.size();
   if (stages < 1) fail_value("cut_stages: a pipeline has at least 1 stage; got {}.", stages);
-  const size_t k = static_cast<size_t>(stages);
+  const size_t k = to_size(stages);
   if (n < k)
     fail_value("cut_stages: {} stages need at least as many blocks; there are {}. Request at most {} stages.", stages,
                n, n);

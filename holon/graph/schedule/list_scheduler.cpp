@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::graph {
 
@@ -21,7 +22,7 @@ class Player {
         lengths_(lengths),
         rules_(rules),
         micro_batches_(micro_batches),
-        devices_(static_cast<size_t>(devices)) {
+        devices_(to_size(devices)) {
     for (size_t s = 0; s < device_of_stage.size(); ++s)
       devices_[at(device_of_stage[s])].stages.push_back(static_cast<int>(s));
     stages_.resize(device_of_stage.size());
@@ -34,7 +35,7 @@ class Player {
 
   std::vector<std::vector<Task>> play() {
     const size_t phases = rules_.backward ? rules_.splits_backward ? 3 : 2 : 1;
-    const size_t all = stages_.size() * static_cast<size_t>(micro_batches_) * phases;
+    const size_t all = stages_.size() * to_size(micro_batches_) * phases;
     std::vector<std::vector<Task>> lists(devices_.size());
     size_t begun = 0;
     std::vector<int> woken(devices_.size());  // the devices for which something has changed
@@ -86,9 +87,9 @@ class Player {
     bool operator>(const Running& other) const { return std::tie(end, device) > std::tie(other.end, other.device); }
   };
 
-  static size_t at(int i) { return static_cast<size_t>(i); }
-  Count& counts(const Task& t) { return stages_[at(t.stage)].phases[static_cast<size_t>(t.phase)]; }
-  const Count& count(int stage, Phase phase) const { return stages_[at(stage)].phases[static_cast<size_t>(phase)]; }
+  static size_t at(int i) { return to_size(i); }
+  Count& counts(const Task& t) { return at_index(stages_[at(t.stage)].phases, t.phase); }
+  const Count& count(int stage, Phase phase) const { return at_index(stages_[at(stage)].phases, phase); }
 
   long duration(const Task& t) const {
     return lengths_[at(t.stage)] * (t.phase == Phase::kBackward && !rules_.splits_backward ? 2L : 1L);

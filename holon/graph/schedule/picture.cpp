@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 
 namespace holon::graph {
 
@@ -14,7 +15,7 @@ namespace {
 
 constexpr double kLeft = 120, kRight = 150, kRow = 34, kGap = 6, kLeast = 20, kNarrow = 560, kWide = 4000;
 
-size_t at(int i) { return static_cast<size_t>(i); }
+size_t at(int i) { return to_size(i); }
 
 std::string escaped(const std::string& s) {
   std::string r;
@@ -30,7 +31,7 @@ std::string colour(Phase phase, int stage, int stages) {
   };
   static constexpr Ends kEnds[] = {
       {{198, 219, 239}, {74, 134, 190}}, {{253, 208, 162}, {230, 120, 40}}, {{199, 233, 192}, {70, 160, 95}}};
-  const Ends& ends = kEnds[static_cast<size_t>(phase)];
+  const Ends& ends = at_index(kEnds, phase);
   const double share = stages > 1 ? static_cast<double>(stage) / (stages - 1) : 0.3;
   std::string text = "#";
   for (size_t i = 0; i < 3; ++i)

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/schedule/list_scheduler.h"
 
 namespace holon::graph {
@@ -19,7 +20,7 @@ constexpr int kMostDevices = 1 << 20;
 enum class Scheme { kGpipe, k1f1b, kZeroBubble };
 using Lists = std::vector<std::vector<Task>>;
 
-size_t at(int i) { return static_cast<size_t>(i); }
+size_t at(int i) { return to_size(i); }
 
 Scheme scheme_of(std::string_view caller, std::string_view name) {
   if (name == "gpipe") return Scheme::kGpipe;
@@ -195,7 +196,7 @@ Schedule schedule_of(std::string name, Scheme scheme, const Runs& runs, int micr
 }
 
 std::vector<int> in_turn(int devices, int64_t stages) {
-  std::vector<int> device_of_stage(static_cast<size_t>(stages));
+  std::vector<int> device_of_stage(to_size(stages));
   for (size_t s = 0; s < device_of_stage.size(); ++s) device_of_stage[s] = static_cast<int>(s) % devices;
   return device_of_stage;
 }

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/graph/schedule/check.h"
 #include "holon/graph/schedule/task_graph.h"
 
@@ -12,7 +13,7 @@ namespace holon::graph {
 
 namespace {
 
-size_t at(int i) { return static_cast<size_t>(i); }
+size_t at(int i) { return to_size(i); }
 
 template <class T>
 void check_costs(const char* what, const std::vector<T>& costs, int stages, bool optional) {

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/graph/schedule/schedule.h"
 
 namespace holon::graph {
@@ -13,8 +14,8 @@ class TaskGraph {
   explicit TaskGraph(const Schedule& schedule);
 
   int size() const { return static_cast<int>(tasks_.size()); }
-  const Task& task(int id) const { return tasks_[static_cast<size_t>(id)]; }
-  int device(int id) const { return device_of_stage_[static_cast<size_t>(task(id).stage)]; }
+  const Task& task(int id) const { return at_index(tasks_, id); }
+  int device(int id) const { return at_index(device_of_stage_, task(id).stage); }
   int first(size_t device) const {
     return first_[device];
   }  // number of the device's first task; first(devices) is size()

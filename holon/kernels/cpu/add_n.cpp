@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/base/small_vec.h"
 #include "holon/kernels/cpu/stream.h"
@@ -155,7 +156,7 @@ void add_range(Function add, std::byte* dst, std::span<const void* const> src, i
     const int64_t m = stream ? std::min(end - i, (static_cast<int64_t>(sizeof block) - into) / item) : end - i;
     for (size_t k = 0; k < src.size(); ++k) at[k] = static_cast<const std::byte*>(src[k]) + i * item;
     add(stream ? block : dst + i * item, at.data(), static_cast<int>(at.size()), m);
-    if (stream) stream_bytes(dst + i * item, block, static_cast<size_t>(m * item));
+    if (stream) stream_bytes(dst + i * item, block, to_size(m * item));
     i += m;
   }
   if (stream) stream_fence();
@@ -167,7 +168,7 @@ void add_n(void* dst, std::span<const void* const> src, int64_t count, DType dty
   HOLON_CHECK(!src.empty() && count >= 0, "add_n of {} sources and {} elements", src.size(), count);
   if (count == 0) return;
   const auto item = static_cast<int64_t>(size_bytes(dtype));
-  if (src.size() == 1) return copy_bytes(dst, src[0], static_cast<size_t>(count * item));
+  if (src.size() == 1) return copy_bytes(dst, src[0], to_size(count * item));
   static const Table& table = choose();
   const Function add = table[static_cast<int>(dtype)];
   const int n = static_cast<int>(src.size());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/attention_loops.h"
 #include "holon/kernels/cpu/scratch.h"
@@ -168,7 +169,7 @@ void over_heads(const Sizes& n, int64_t floats, F&& f) {
       ? 1
       : static_cast<int>(std::min<int64_t>(omp_get_max_threads(), std::max<int64_t>(n.b * n.g, 1)));
   floats = (floats + 15) / 16 * 16;
-  Scratch block(static_cast<size_t>(floats * threads) * sizeof(float));
+  Scratch block(to_size(floats * threads) * sizeof(float));
 #pragma omp parallel for collapse(2) num_threads(threads) schedule(static) if (threads > 1)
   for (int64_t image = 0; image < n.b; ++image)
     for (int64_t head = 0; head < n.g; ++head)
@@ -222,7 +223,7 @@ void fill_zero(Array& x) {
   const size_t size = size_bytes(x.dtype);
   for_each_row(x.shape, x.strides, [&](int64_t at) {
     if (x.strides[3] == 1)
-      std::memset(x.bytes() + static_cast<int64_t>(size) * at, 0, size * static_cast<size_t>(x.shape[3]));
+      std::memset(x.bytes() + static_cast<int64_t>(size) * at, 0, size * to_size(x.shape[3]));
     else
       for (int64_t i = 0; i < x.shape[3]; ++i)
         std::memset(x.bytes() + static_cast<int64_t>(size) * (at + i * x.strides[3]), 0, size);
@@ -292,7 +293,7 @@ void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k,
 // float64, for gradient checks: one row of scores at a time. f(image, head, head of k, query, keys, scores, draw)
 template <class F>
 void plain_rows(const Sizes& n, const Attention& o, const Array& q, const Array& k, F&& f) {
-  std::vector<double> scores(static_cast<size_t>(n.s));
+  std::vector<double> scores(to_size(n.s));
   auto at = [](const Array& x, int64_t a, int64_t b, int64_t c) {
     return x.data<double>() + a * x.strides[0] + b * x.strides[1] + c * x.strides[2];
   };
@@ -306,7 +307,7 @@ void plain_rows(const Sizes& n, const Attention& o, const Array& q, const Array&
         for (int64_t j = 0; j < keys; ++j) {
           double sum = 0;
           for (int64_t c = 0; c < n.d; ++c) sum += at(q, a, b, i)[c * q.strides[3]] * at(k, a, g, j)[c * k.strides[3]];
-          scores[static_cast<size_t>(j)] = o.scale * sum;
+          at_index(scores, j) = o.scale * sum;
         }
         mask.apply(scores.data(), i, 0, keys);
         f(a, b, g, i, keys, scores.data(), drop);
@@ -347,7 +348,7 @@ void backward_plain(const Sizes& n, const Array& dout, const Array& q, const Arr
   auto at = [](const Array& x, int64_t a, int64_t b, int64_t i, int64_t c) -> double& {
     return x.data<double>()[a * x.strides[0] + b * x.strides[1] + i * x.strides[2] + c * x.strides[3]];
   };
-  std::vector<double> keep(static_cast<size_t>(n.s), 1.0);
+  std::vector<double> keep(to_size(n.s), 1.0);
   plain_rows(n, o, q, k, [&](int64_t a, int64_t b, int64_t g, int64_t i, int64_t keys, double* s, Drop& drop) {
     const double sum = lse.data<double>()[a * lse.strides[0] + b * lse.strides[1] + i * lse.strides[2]];
     if (std::isinf(sum) && sum < 0) return;
@@ -358,7 +359,7 @@ void backward_plain(const Sizes& n, const Array& dout, const Array& q, const Arr
     double delta = 0;
     for (int64_t c = 0; c < n.e; ++c) delta += at(dout, a, b, i, c) * at(out, a, b, i, c);
     for (int64_t j = 0; j < keys; ++j) {
-      const double p = std::exp(s[j] - sum), factor = keep[static_cast<size_t>(j)];
+      const double p = std::exp(s[j] - sum), factor = at_index(keep, j);
       double dp = 0;
       for (int64_t c = 0; c < n.e; ++c) {
         dp += at(dout, a, b, i, c) * at(v, a, g, j, c);

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/rows.h"
@@ -73,16 +74,16 @@ Array laid_out(const Array& x, const Dims& strides, DType compute) {
 struct Numbers {
   std::vector<double> d;
   std::vector<float> f;
-  Numbers(const Array& a, int64_t n, double otherwise) : d(static_cast<size_t>(n), otherwise) {
+  Numbers(const Array& a, int64_t n, double otherwise) : d(to_size(n), otherwise) {
     if (!a.defined()) return;
     HOLON_CHECK(a.numel() == n, "batch_norm: {} numbers for {} channels.", a.numel(), n);
     Array w = Array::empty(a.shape, DType::kFloat64, a.device);
     copy(a, w);
     std::copy_n(w.data<double>(), n, d.begin());
   }
-  explicit Numbers(int64_t n) : d(static_cast<size_t>(n), 0.0) {}
-  double operator[](int64_t i) const { return d[static_cast<size_t>(i)]; }
-  double& operator[](int64_t i) { return d[static_cast<size_t>(i)]; }
+  explicit Numbers(int64_t n) : d(to_size(n), 0.0) {}
+  double operator[](int64_t i) const { return at_index(d, i); }
+  double& operator[](int64_t i) { return at_index(d, i); }
   const void* as(DType compute) {
     if (compute == DType::kFloat64) return d.data();
     f.assign(d.begin(), d.end());
@@ -114,7 +115,7 @@ void two_sums(const Layout& l, Array& out, Row&& row, Columns&& columns) {
     return;
   }
   const int64_t blocks = std::clamp<int64_t>(l.images * c / kGrainElements, 1, kMaxBlocks);
-  std::vector<double> part(static_cast<size_t>(blocks * 2 * c));
+  std::vector<double> part(to_size(blocks * 2 * c));
   parallel_for(blocks, 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) {
       const int64_t first = l.images * b / blocks, last = l.images * (b + 1) / blocks;
@@ -122,7 +123,7 @@ void two_sums(const Layout& l, Array& out, Row&& row, Columns&& columns) {
     }
   });
   for (int64_t b = 0; b < blocks; ++b)
-    for (int64_t k = 0; k < 2 * c; ++k) sums[k] += part[static_cast<size_t>(b * 2 * c + k)];
+    for (int64_t k = 0; k < 2 * c; ++k) sums[k] += at_index(part, b * 2 * c + k);
 }
 
 // f(element, channel, rows) over rows of a channel, or over rows of all channels.
@@ -342,7 +343,7 @@ void group_norm_backward(const Array& dy, const Array& x, const Array& mean, con
   const Numbers w(weight, n.channels, 1);
   const ChannelLoops& loops = loops_of(compute);
   // Of each channel of each image, so that threads write apart.
-  std::vector<double> sums(static_cast<size_t>(2 * n.images * n.channels));
+  std::vector<double> sums(to_size(2 * n.images * n.channels));
   double *sum = sums.data(), *product = sum + n.images * n.channels;
   const int64_t size = n.per_group * n.inner;
   if (x.numel() > 0)

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
@@ -73,7 +74,7 @@ void transpose(std::byte* dst, int64_t dst_stride, const std::byte* src, int64_t
       }
       for (int64_t j = k_blocks; j < k; ++j)
         for (int64_t i = 0; i < m; ++i) one(i, j);
-      for (int64_t i = 0; i < m; ++i) std::memcpy(to + i * dst_stride, tile[i], static_cast<size_t>(k * size));
+      for (int64_t i = 0; i < m; ++i) std::memcpy(to + i * dst_stride, tile[i], to_size(k * size));
     }
   }
 }
@@ -138,7 +139,7 @@ struct StridedCopy {
       }
     }
     if (rows_of_bytes) {
-      std::memcpy(d, s, static_cast<size_t>(n * itemsize));
+      std::memcpy(d, s, to_size(n * itemsize));
       return;
     }
     switch (itemsize) {
@@ -147,7 +148,7 @@ struct StridedCopy {
       case 4: return strided_row<uint32_t>(d, ds, s, ss, n);
       case 8: return strided_row<uint64_t>(d, ds, s, ss, n);
       default:
-        for (int64_t i = 0; i < n; ++i) std::memcpy(d + i * ds, s + i * ss, static_cast<size_t>(itemsize));
+        for (int64_t i = 0; i < n; ++i) std::memcpy(d + i * ds, s + i * ss, to_size(itemsize));
     }
   }
 
@@ -181,7 +182,7 @@ struct StridedCopy {
 
 template <size_t kSize>
 void copy_row(const void* const* in, void* out, int64_t n, const Number*) {
-  std::memmove(out, in[0], static_cast<size_t>(n) * kSize);
+  std::memmove(out, in[0], to_size(n) * kSize);
 }
 
 }  // namespace
@@ -221,7 +222,7 @@ void copy(const Array& src, Array& dst) {
     ConvertFn convert = table().convert[static_cast<int>(src.dtype)][static_cast<int>(dst.dtype)];
     parallel_for(n, kBytesPerThread / to, [&](int64_t begin, int64_t end) {
       if (src.dtype == dst.dtype)
-        std::memcpy(d + begin * to, s + begin * from, static_cast<size_t>((end - begin) * to));
+        std::memcpy(d + begin * to, s + begin * from, to_size((end - begin) * to));
       else
         convert(s + begin * from, d + begin * to, end - begin);
     });
@@ -233,7 +234,7 @@ void copy(const Array& src, Array& dst) {
       ds[i] *= to;
       ss[i] *= to;
     }
-    copy_bytes_strided(dst.bytes(), ds, src.bytes(), ss, dst.shape, static_cast<size_t>(to));
+    copy_bytes_strided(dst.bytes(), ds, src.bytes(), ss, dst.shape, to_size(to));
     return;
   }
   Loop loop;

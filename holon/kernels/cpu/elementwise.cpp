@@ -1,6 +1,7 @@
 #include "holon/kernels/elementwise.h"
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
@@ -80,7 +81,7 @@ void run_flat(RowFn rows, const Flat& x, int64_t n, const Number* params) {
     return;
   }
   parallel_for(n, kGrain, [&](int64_t begin, int64_t end) {
-    const size_t at = static_cast<size_t>(begin);
+    const size_t at = to_size(begin);
     const void* in[] = {x.a + at * x.a_step, x.b + at * x.b_step};
     rows(in, x.out + at * x.out_step, end - begin, params);
   });

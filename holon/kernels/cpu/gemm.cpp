@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/gemm_bf16.h"
 #include "holon/kernels/cpu/matrix_product.h"
@@ -259,7 +260,7 @@ void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias
       dw.shape == Dims{n, k} && dbias->shape == Dims{n}) {
     // dy is read for the product anyway.
     const bool joins = beta != 0 && k > 0;
-    Scratch sums(joins ? static_cast<size_t>(n) * sizeof(float) : 0);
+    Scratch sums(joins ? to_size(n) * sizeof(float) : 0);
     run_product(MatrixProduct<float>{n,
                                      k,
                                      rows.shape[0],

@@ -2,6 +2,7 @@
 
 #include <bit>
 
+#include "holon/base/index.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
 
@@ -42,7 +43,7 @@ Array to_float(const Array& x) {
   float* to = y.data<float>();
   const int last = x.ndim() - 1;
   const int64_t n = dense.shape[last], step = x.strides[last];
-  Scratch row(static_cast<size_t>(n) * 2);
+  Scratch row(to_size(n) * 2);
   for_each_row(dense.shape, dense.strides, [&](int64_t at) {
     const uint16_t* from = x.data<uint16_t>() + at;
     if (step != 1) {
@@ -66,7 +67,7 @@ void from_float(const Array& x, Array& y) {
   }
   const int last = y.ndim() - 1;
   const int64_t n = y.shape[last], step = y.strides[last], from_step = x.strides[last];
-  Scratch row(static_cast<size_t>(n) * 2), values(static_cast<size_t>(n) * 4);
+  Scratch row(to_size(n) * 2), values(to_size(n) * 4);
   for_each_row(y.shape, y.strides, x.strides, [&](int64_t at, int64_t from_at) {
     for (int64_t i = 0; i < n; ++i) values.as<float>()[i] = x.data<float>()[from_at + i * from_step];
     narrow(y.dtype, values.as<float>(), row.as<uint16_t>(), n);

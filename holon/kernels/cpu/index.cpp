@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/indices.h"
@@ -21,8 +22,8 @@ std::vector<int64_t> row_offsets(const Array& x) {
   Array lead = x;
   lead.shape.erase(x.ndim() - 1);
   lead.strides.erase(x.ndim() - 1);
-  std::vector<int64_t> out(static_cast<size_t>(lead.numel()));
-  walk({&lead}, [&](int64_t i, const int64_t* at) { out[static_cast<size_t>(i)] = at[0]; });
+  std::vector<int64_t> out(to_size(lead.numel()));
+  walk({&lead}, [&](int64_t i, const int64_t* at) { at_index(out, i) = at[0]; });
   return out;
 }
 
@@ -38,10 +39,10 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
   const int64_t in_step = weight.strides[1] * size, out_step = out.strides.back() * size;
   if (d == 0) return;
   if (in_step == size && out.is_contiguous()) {
-    const auto bytes = static_cast<size_t>(d * size);
+    const auto bytes = to_size(d * size);
     parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / d), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t r = rows[static_cast<size_t>(i)] - row_offset;
+        const int64_t r = at_index(rows, i) - row_offset;
         std::byte* dst = out.bytes() + i * d * size;
         if (r >= 0 && r < local)
           std::memcpy(dst, weight.bytes() + r * weight.strides[0] * size, bytes);
@@ -55,16 +56,15 @@ void embedding(const Array& weight, const Array& indices, int64_t row_offset, in
   parallel_for(static_cast<int64_t>(rows.size()), std::max<int64_t>(1, kGrain / d), [&](int64_t begin, int64_t end) {
     const int64_t zero = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t r = rows[static_cast<size_t>(i)] - row_offset;
+      const int64_t r = at_index(rows, i) - row_offset;
       const bool here = r >= 0 && r < local;
       const std::byte* src =
           here ? weight.bytes() + r * weight.strides[0] * size : reinterpret_cast<const std::byte*>(&zero);
-      std::byte* dst = out.bytes() + to[static_cast<size_t>(i)];
+      std::byte* dst = out.bytes() + at_index(to, i);
       if (out_step == size)
-        gather_elements(src, here ? in_step : 0, static_cast<size_t>(size), dst, d);
+        gather_elements(src, here ? in_step : 0, to_size(size), dst, d);
       else
-        for (int64_t j = 0; j < d; ++j)
-          std::memcpy(dst + j * out_step, src + (here ? j * in_step : 0), static_cast<size_t>(size));
+        for (int64_t j = 0; j < d; ++j) std::memcpy(dst + j * out_step, src + (here ? j * in_step : 0), to_size(size));
     }
   });
 }
@@ -135,8 +135,8 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out, Ax
         a.shape.erase(a.ndim() - 1);
         a.strides.erase(a.strides.size() - 1);
       }
-      std::vector<int64_t> out_of(static_cast<size_t>(a.numel()));
-      walk({&a}, [&](int64_t i, const int64_t* at) { out_of[static_cast<size_t>(i)] = at[0]; });
+      std::vector<int64_t> out_of(to_size(a.numel()));
+      walk({&a}, [&](int64_t i, const int64_t* at) { at_index(out_of, i) = at[0]; });
       return out_of;
     };
     const std::vector<int64_t> in_x = places(x), in_out = places(out);
@@ -145,7 +145,7 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out, Ax
     parallel_for(static_cast<int64_t>(in_x.size()) * k, std::max<int64_t>(1, kGrain / inner),
                  [&](int64_t begin, int64_t end) {
                    for (int64_t at = begin; at < end;) {
-                     const auto place = static_cast<size_t>(at / k);
+                     const auto place = to_size(at / k);
                      const int64_t first = at % k, last = std::min(k, first + end - at);
                      const std::byte* src = x.bytes() + in_x[place];
                      std::byte* dst = out.bytes() + in_out[place];
@@ -155,18 +155,18 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out, Ax
                          const T* s = reinterpret_cast<const T*>(src);
                          T* d = reinterpret_cast<T*>(dst);
                          for (int64_t i = first; i < last; ++i) {
-                           const int64_t r = rows[static_cast<size_t>(i)] - part.offset;
+                           const int64_t r = at_index(rows, i) - part.offset;
                            d[i * out_step] = r >= 0 && r < n ? s[r * x_step] : T{};
                          }
                        });
                      else
                        for (int64_t i = first; i < last; ++i) {
-                         const int64_t r = rows[static_cast<size_t>(i)] - part.offset;
+                         const int64_t r = at_index(rows, i) - part.offset;
                          std::byte* to_row = dst + i * out_step * size;
                          if (r >= 0 && r < n)
-                           std::memcpy(to_row, src + r * x_step * size, static_cast<size_t>(inner * size));
+                           std::memcpy(to_row, src + r * x_step * size, to_size(inner * size));
                          else
-                           std::memset(to_row, 0, static_cast<size_t>(inner * size));
+                           std::memset(to_row, 0, to_size(inner * size));
                        }
                      at += last - first;
                    }
@@ -301,7 +301,7 @@ void triangle(const char* op, const Array& x, int64_t diagonal, int64_t row_offs
         const int64_t shape[] = {end - begin}, ds[] = {out_step}, ss[] = {keep ? in_step : 0};
         copy_bytes_strided(dst + begin * out_step, ds,
                            keep ? src + begin * in_step : reinterpret_cast<const std::byte*>(&zero), ss, shape,
-                           static_cast<size_t>(size));
+                           to_size(size));
       }
     };
     // In place the kept part stays where it is.

@@ -6,6 +6,7 @@
 
 #include "holon/base/ceil_div.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 
@@ -28,7 +29,7 @@ Joined join(const Array& x, int axis, std::span<const Array* const> indices, std
     j.shape = broadcast_shapes(j.shape, a->shape, "index");
   }
   const int64_t n = j.shape.numel();
-  j.places.assign(static_cast<size_t>(n), 0);
+  j.places.assign(to_size(n), 0);
   for (size_t k = 0; k < indices.size(); ++k) {
     const Array& a = *indices[k];
     const int d = axis + static_cast<int>(k);
@@ -43,7 +44,7 @@ Joined join(const Array& x, int axis, std::span<const Array* const> indices, std
         fail(ErrorKind::kIndex, "{}index {} is out of range for axis {} of size {} (at position {} of indices {}).",
              prefix, given, d, size, i, j.shape);
       const int64_t local = (given < 0 ? given + size : given) - parts[k].offset;
-      int64_t& place = j.places[static_cast<size_t>(i)];
+      int64_t& place = at_index(j.places, i);
       if (local < 0 || local >= x.shape[d])
         place = kElsewhere;
       else if (place != kElsewhere)
@@ -133,7 +134,7 @@ void index_axes(const Array& x, int axis, std::span<const Array* const> indices,
   Array from = block_of(x, n_post), to = block_of(out, n_post);
   const auto size = static_cast<int64_t>(size_bytes(x.dtype));
   const bool flat = from.is_contiguous() && to.is_contiguous();
-  const size_t bytes = static_cast<size_t>(from.numel() * size);
+  const size_t bytes = to_size(from.numel() * size);
   each_block(x, axis, indices.size(), j, out, [&](int64_t in_x, int64_t in_y) {
     std::byte* dst = out.bytes() + in_y * size;
     if (flat) {
@@ -165,7 +166,7 @@ void index_put_axes(Array& x, int axis, std::span<const Array* const> indices, s
     each_block(x, axis, indices.size(), j, value, [&](int64_t in_x, int64_t in_y) {
       if (in_x == kElsewhere) return;
       if (flat && !accumulate) {
-        std::memcpy(x.bytes() + in_x * size, value.bytes() + in_y * size, static_cast<size_t>(n * size));
+        std::memcpy(x.bytes() + in_x * size, value.bytes() + in_y * size, to_size(n * size));
         return;
       }
       if (flat) {
@@ -198,7 +199,7 @@ void window_put(Array& x, const Dims& offset, std::span<const int64_t> starts, s
                 std::span<const int64_t> sizes, const Array& value, const Dims& value_offset) {
   Array to = x, from = value;
   for (int d = 0; d < x.ndim(); ++d) {
-    const auto a = static_cast<size_t>(d);
+    const auto a = to_size(d);
     // Those of the window's elements that both hold: first <= i < last.
     const int64_t begin = offset[d], end = begin + x.shape[d];
     auto reach = [&](int64_t bound) { return bound <= starts[a] ? 0 : ceil_div(bound - starts[a], steps[a]); };

@@ -5,6 +5,7 @@
 
 #include "holon/array/array.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/cpu/table.h"
 
 namespace holon::kernels {
@@ -41,7 +42,7 @@ enum class Check { kAtOnce, kLater };
 class Indices {
  public:
   Indices(const char* op, const Array& indices, int64_t limit, Check when = Check::kAtOnce)
-      : op_(op), shape_(indices.shape), limit_(limit), size_(static_cast<size_t>(indices.numel())) {
+      : op_(op), shape_(indices.shape), limit_(limit), size_(to_size(indices.numel())) {
     check_index_dtype(op, indices);
     if (indices.dtype == DType::kInt64 && indices.is_contiguous()) {
       data_ = size_ ? indices.data<int64_t>() : nullptr;
@@ -49,8 +50,8 @@ class Indices {
       copy_.resize(size_);
       walk({&indices}, [&](int64_t i, const int64_t* at) {
         const std::byte* p = indices.bytes() + at[0];
-        copy_[static_cast<size_t>(i)] = indices.dtype == DType::kInt64 ? *reinterpret_cast<const int64_t*>(p)
-                                                                       : *reinterpret_cast<const int32_t*>(p);
+        at_index(copy_, i) = indices.dtype == DType::kInt64 ? *reinterpret_cast<const int64_t*>(p)
+                                                            : *reinterpret_cast<const int32_t*>(p);
       });
       data_ = copy_.data();
     }

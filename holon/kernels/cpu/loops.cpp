@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 
@@ -102,7 +103,7 @@ DType dtype_of(Compute compute) {
 
 void gather_elements(const std::byte* src, int64_t stride, size_t size, std::byte* dst, int64_t n) {
   if (stride == static_cast<int64_t>(size)) {
-    std::memcpy(dst, src, size * static_cast<size_t>(n));
+    std::memcpy(dst, src, size * to_size(n));
     return;
   }
   switch (size) {
@@ -117,7 +118,7 @@ void gather_elements(const std::byte* src, int64_t stride, size_t size, std::byt
 
 void scatter_elements(const std::byte* src, std::byte* dst, int64_t stride, size_t size, int64_t n) {
   if (stride == static_cast<int64_t>(size)) {
-    std::memcpy(dst, src, size * static_cast<size_t>(n));
+    std::memcpy(dst, src, size * to_size(n));
     return;
   }
   switch (size) {
@@ -331,7 +332,7 @@ struct Runner {
           // Short pieces are put together first and converted once.
           const int64_t raw = static_cast<int64_t>(size_bytes(o.dtype));
           pieces(k, index, m, [&](int64_t at, int64_t stride, int64_t take, int64_t done) {
-            gather_elements(o.data + at, stride, static_cast<size_t>(raw), scratch + done * raw, take);
+            gather_elements(o.data + at, stride, to_size(raw), scratch + done * raw, take);
           });
           load_elements(scratch, raw, o.dtype, o.compute, blocks[k], m, nullptr);
         } else {
@@ -391,7 +392,7 @@ void run_loop(const Loop& original) {
       from[i] *= size;
       to[i] *= size;
     }
-    copy_bytes_strided(turned[k].bytes(), to, in.data, from, *in.shape, static_cast<size_t>(size));
+    copy_bytes_strided(turned[k].bytes(), to, in.data, from, *in.shape, to_size(size));
     in.data = turned[k].bytes();
     in.strides = &turned[k].strides;
   }

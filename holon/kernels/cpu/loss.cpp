@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
@@ -143,7 +144,7 @@ void cross_entropy_backward(const Array& logits, const Array& target, const Cros
       void* row = to.target(i, b);
       const int64_t c = p.class_of(i), j = c - p.offset;
       if (c == p.ignore) {
-        std::fill_n(static_cast<std::byte*>(row), static_cast<size_t>(p.columns) * size_bytes(p.compute), std::byte{0});
+        std::fill_n(static_cast<std::byte*>(row), to_size(p.columns) * size_bytes(p.compute), std::byte{0});
       } else {
         const double g = get(dloss, i);
         run(p.rows.read(i, a), row, p.columns, get(lse, i), g, even);

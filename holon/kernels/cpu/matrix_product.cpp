@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
@@ -178,7 +179,7 @@ void run(MatrixProduct<T> g) {
     g = {1, g.m, g.k, g.alpha, g.beta, {g.b.data, g.k, g.b.rs}, {g.a.data, g.a.cs, 1}, {g.c.data, g.m, 1}, nullptr};
   }
   if (g.c.cs != 1 || (g.m > 1 && g.c.rs < g.n)) {
-    Scratch block(static_cast<size_t>(g.m * g.n) * sizeof(T));
+    Scratch block(to_size(g.m * g.n) * sizeof(T));
     StridedMatrix<T> c{block.as<T>(), g.n, 1};
     if (g.beta != T{0}) copy_matrix(g.m, g.n, StridedMatrix<const T>{g.c.data, g.c.rs, g.c.cs}, c);
     StridedMatrix<T> target = g.c;
@@ -188,7 +189,7 @@ void run(MatrixProduct<T> g) {
     return;
   }
   if (g.a.cs != 1 && g.a.rs != 1) {
-    Scratch block(static_cast<size_t>(g.m * g.k) * sizeof(T));
+    Scratch block(to_size(g.m * g.k) * sizeof(T));
     StridedMatrix<T> a{block.as<T>(), g.k, 1};
     copy_matrix(g.m, g.k, g.a, a);
     g.a = {a.data, a.rs, a.cs};
@@ -200,14 +201,14 @@ void run(MatrixProduct<T> g) {
       char ta, tb;
       int64_t lda, ldb;
       if (!blas_layout(g.m, g.k, g.a.rs, g.a.cs, &ta, &lda)) {
-        Scratch block(static_cast<size_t>(g.m * g.k) * sizeof(T));
+        Scratch block(to_size(g.m * g.k) * sizeof(T));
         copy_matrix(g.m, g.k, g.a, StridedMatrix<T>{block.as<T>(), g.k, 1});
         g.a = {block.as<T>(), g.k, 1};
         run(g);
         return;
       }
       if (!blas_layout(g.k, g.n, g.b.rs, g.b.cs, &tb, &ldb)) {
-        Scratch block(static_cast<size_t>(g.k * g.n) * sizeof(T));
+        Scratch block(to_size(g.k * g.n) * sizeof(T));
         copy_matrix(g.k, g.n, g.b, StridedMatrix<T>{block.as<T>(), g.n, 1});
         g.b = {block.as<T>(), g.n, 1};
         run(g);
@@ -238,7 +239,7 @@ void run_integer(const MatrixProduct<T>& g) {
                                std::make_unsigned_t<std::conditional_t<std::is_same_v<T, bool>, int8_t, T>>>;
   const int threads =
       static_cast<double>(g.m) * g.n * g.k < kParallelWork || omp_in_parallel() ? 1 : omp_get_max_threads();
-  Scratch block(static_cast<size_t>(g.n) * sizeof(U) * static_cast<size_t>(threads));
+  Scratch block(to_size(g.n) * sizeof(U) * to_size(threads));
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t i = 0; i < g.m; ++i) {
     U* sums = block.as<U>() + g.n * omp_get_thread_num();

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/random.h"
@@ -20,8 +21,8 @@ void multinomial(uint64_t seed, uint64_t counter, const Array& weights, int64_t 
   const int64_t numbers = replacement ? draws : classes;
   Array u = Array::empty({n, numbers}, DType::kFloat64);
   uniform({seed, counter, {rows, numbers}, {first_row, 0}}, 0, 1, u);
-  std::vector<double> sums(static_cast<size_t>(classes));
-  std::vector<int64_t> order(static_cast<size_t>(classes));
+  std::vector<double> sums(to_size(classes));
+  std::vector<int64_t> order(to_size(classes));
   for (int64_t i = 0; i < n; ++i) {
     const double *p = w.data<double>() + i * classes, *r = u.data<double>() + i * numbers;
     int64_t* to = drawn.data<int64_t>() + i * draws;
@@ -32,7 +33,7 @@ void multinomial(uint64_t seed, uint64_t counter, const Array& weights, int64_t 
         fail_value("multinomial: the weight {} of class {} in row {} is negative or not finite.", p[k], k,
                    first_row + i);
       total += p[k];
-      sums[static_cast<size_t>(k)] = total;
+      at_index(sums, k) = total;
       if (p[k] > 0) {
         ++positive;
         last = k;
@@ -49,11 +50,10 @@ void multinomial(uint64_t seed, uint64_t counter, const Array& weights, int64_t 
       continue;
     }
     // The first to arrive of events with the rates p: the same as drawing one after the other from those that are left.
-    for (int64_t k = 0; k < classes; ++k)
-      sums[static_cast<size_t>(k)] = p[k] > 0 ? -std::log1p(-r[k]) / p[k] : INFINITY;
+    for (int64_t k = 0; k < classes; ++k) at_index(sums, k) = p[k] > 0 ? -std::log1p(-r[k]) / p[k] : INFINITY;
     std::iota(order.begin(), order.end(), int64_t{0});
     std::partial_sort(order.begin(), order.begin() + draws, order.end(), [&](int64_t a, int64_t b) {
-      const double x = sums[static_cast<size_t>(a)], y = sums[static_cast<size_t>(b)];
+      const double x = at_index(sums, a), y = at_index(sums, b);
       return x != y ? x < y : a < b;
     });
     std::copy_n(order.begin(), draws, to);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
@@ -133,12 +134,12 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
   const bool sums = dweight || dbias;
   // Blocks of rows do not depend on the number of threads, so neither do the sums.
   const int64_t blocks = std::clamp<int64_t>(rows / kRowsPerBlock, 1, sums ? kMaxBlocks : std::max<int64_t>(rows, 1));
-  std::vector<double> totals(sums ? static_cast<size_t>(blocks * 2 * n) : 0);
+  std::vector<double> totals(sums ? to_size(blocks * 2 * n) : 0);
   parallel_for(blocks, std::max<int64_t>(1, kRowGrain * blocks / std::max<int64_t>(n * rows, 1)),
                [&](int64_t first, int64_t last) {
                  RowBuffer a(xs.direct() ? 0 : n), b(dys.direct() ? 0 : n), c(dxs.direct() ? 0 : n),
                      d(others.direct() || !other ? 0 : n);
-                 std::vector<std::byte> part(sums ? static_cast<size_t>(2 * n * width) : 0);
+                 std::vector<std::byte> part(sums ? to_size(2 * n * width) : 0);
                  for (int64_t block = first; block < last; ++block) {
                    const int64_t begin = rows * block / blocks, end = rows * (block + 1) / blocks;
                    for (int64_t at = begin; at < end; at += kRowsPerBlock) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
@@ -141,7 +142,7 @@ void for_chunks(const std::vector<Chunk>& chunks, F&& f) {
   parallel_for(total, kGrain, [&](int64_t begin, int64_t end) {
     auto it =
         std::lower_bound(chunks.begin(), chunks.end(), begin, [](const Chunk& c, int64_t at) { return c.start < at; });
-    for (; it != chunks.end() && it->start < end; ++it) f(*it, static_cast<size_t>(it - chunks.begin()));
+    for (; it != chunks.end() && it->start < end; ++it) f(*it, to_size(it - chunks.begin()));
   });
 }
 

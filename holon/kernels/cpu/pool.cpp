@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/pool_loops.h"
 #include "holon/kernels/device.h"
@@ -30,7 +31,7 @@ Spans spans(const Pool2d& p, int axis, int64_t size, int64_t out) {
   const int64_t k = p.kernel[axis], step = p.dilation[axis], before = p.padding[axis], after = p.padding[axis + 2];
   HOLON_CHECK(k >= 1 && step >= 1 && p.stride[axis] >= 1, "pooling with kernel {}, stride {}, dilation {}.", k,
               p.stride[axis], step);
-  Spans list(static_cast<size_t>(out));
+  Spans list(to_size(out));
   for (int64_t o = 0; o < out; ++o) {
     const int64_t at = o * p.stride[axis] - before;
     const int64_t first = at < 0 ? (-at + step - 1) / step : 0;
@@ -39,17 +40,17 @@ Spans spans(const Pool2d& p, int axis, int64_t size, int64_t out) {
     const int64_t divisor = p.divisor ? (axis == 0 ? p.divisor : 1)
         : p.count_include_pad         ? std::min(at + k, size + after) - at
                                       : count;
-    list[static_cast<size_t>(o)] = {at + first * step, static_cast<int>(first), static_cast<int>(count),
-                                    static_cast<int>(step), std::max<int64_t>(divisor, 1)};
+    at_index(list, o) = {at + first * step, static_cast<int>(first), static_cast<int>(count), static_cast<int>(step),
+                         std::max<int64_t>(divisor, 1)};
   }
   return list;
 }
 
 Spans adaptive_spans(int64_t size, int64_t out) {
-  Spans list(static_cast<size_t>(out));
+  Spans list(to_size(out));
   for (int64_t o = 0; o < out; ++o) {
     const int64_t start = o * size / out, end = ((o + 1) * size + out - 1) / out;
-    list[static_cast<size_t>(o)] = {start, 0, static_cast<int>(end - start), 1, end - start};
+    at_index(list, o) = {start, 0, static_cast<int>(end - start), 1, end - start};
   }
   return list;
 }
@@ -138,9 +139,9 @@ template <class F>
 void over_channels(const Plan& p, const Array& x, bool images, F&& f) {
   const bool parallel = x.numel() >= kParallelElements && !omp_in_parallel();
   auto row = [&](int64_t image, int64_t oh) {
-    const Span& r = p.rows[static_cast<size_t>(oh)];
+    const Span& r = at_index(p.rows, oh);
     for (const Run& run : p.col_runs) {
-      const Span& c = p.cols[static_cast<size_t>(run.first)];
+      const Span& c = at_index(p.cols, run.first);
       WindowRun w;
       w.row_step = r.step * x.strides[2], w.col_step = c.step * x.strides[3];
       w.rows = r.count, w.cols = c.count;
@@ -220,7 +221,7 @@ void max_plain(const Plan& p, const Array& x, Array& out, const Array* index, Pu
     const int64_t index_at = index ? index->strides[0] * image + index->strides[1] * c : 0;
     for (int64_t oh = 0; oh < p.oh; ++oh)
       for (int64_t ow = 0; ow < p.ow; ++ow) {
-        const Span &r = p.rows[static_cast<size_t>(oh)], &s = p.cols[static_cast<size_t>(ow)];
+        const Span &r = at_index(p.rows, oh), &s = at_index(p.cols, ow);
         int64_t best_h = r.start, best_w = s.start, place = r.first * p.kernel_cols + s.first;
         C best = static_cast<C>(from[r.start * x.strides[2] + s.start * x.strides[3]]);
         for (int i = 0; i < r.count; ++i)
@@ -328,7 +329,7 @@ void average(const Plan& p, const Array& x, Array& out) {
         T* to = out.data<T>() + out.strides[0] * image + out.strides[1] * c;
         for (int64_t oh = 0; oh < p.oh; ++oh)
           for (int64_t ow = 0; ow < p.ow; ++ow) {
-            const Span &r = p.rows[static_cast<size_t>(oh)], &s = p.cols[static_cast<size_t>(ow)];
+            const Span &r = at_index(p.rows, oh), &s = at_index(p.cols, ow);
             const C sum = sum_window<C>(from, r, s, x.strides[2], x.strides[3]);
             to[oh * out.strides[2] + ow * out.strides[3]] = static_cast<T>(sum / static_cast<C>(r.divisor * s.divisor));
           }
@@ -360,7 +361,7 @@ void average_backward(const Plan& p, const Array& dy, Array& dx) {
         T* to = dx.data<T>() + dx.strides[0] * image + dx.strides[1] * c;
         for (int64_t oh = 0; oh < p.oh; ++oh)
           for (int64_t ow = 0; ow < p.ow; ++ow) {
-            const Span &r = p.rows[static_cast<size_t>(oh)], &s = p.cols[static_cast<size_t>(ow)];
+            const Span &r = at_index(p.rows, oh), &s = at_index(p.cols, ow);
             const C v =
                 static_cast<C>(from[oh * dy.strides[2] + ow * dy.strides[3]]) / static_cast<C>(r.divisor * s.divisor);
             for (int i = 0; i < r.count; ++i)

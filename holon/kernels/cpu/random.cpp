@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
@@ -278,13 +279,13 @@ void randperm(const RandomPart& part, Array& out) {
   HOLON_ON_DEVICE(out, randperm, part, out);
   // Every part orders all of it by random keys; ties (one pair in 2^64) by number.
   const int64_t n = part.logical_shape[0];
-  std::vector<uint64_t> keys(static_cast<size_t>((n + 31) / 32 * 32));
+  std::vector<uint64_t> keys(to_size((n + 31) / 32 * 32));
   table().random_bits[1](part.seed, part.counter, 0, (n + 31) / 32, keys.data());
   Array order = Array::empty({n}, DType::kInt64);
   int64_t* p = order.data<int64_t>();
   std::iota(p, p + n, int64_t{0});
   std::sort(p, p + n, [&](int64_t a, int64_t b) {
-    const uint64_t x = keys[static_cast<size_t>(a)], y = keys[static_cast<size_t>(b)];
+    const uint64_t x = at_index(keys, a), y = at_index(keys, b);
     return x != y ? x < y : a < b;
   });
   copy(order.view(out.shape, order.strides, part.offset[0]), out);

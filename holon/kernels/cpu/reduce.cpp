@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
@@ -202,11 +203,11 @@ void reduce_flat(const Plan& p, const Array& a, int64_t n, Array& out) {
   if (pieces <= 1) {
     fold_row(p, a.bytes(), size, a.dtype, n, &total);
   } else {
-    std::vector<Accumulator> parts(static_cast<size_t>(pieces), p.start);
+    std::vector<Accumulator> parts(to_size(pieces), p.start);
     parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         fold_row(p, a.bytes() + i * kPiece * size, size, a.dtype, std::min(kPiece, n - i * kPiece),
-                 &parts[static_cast<size_t>(i)]);
+                 &at_index(parts, i));
     });
     for (const Accumulator& part : parts) merge(p, part, &total);
   }
@@ -330,7 +331,7 @@ void argreduce(bool max, const Array& a, int axis, Array& out) {
       const int64_t m = std::min(kBlock, l.n - at);
       load_elements(src + at * l.in_stride, l.in_stride, a.dtype, row_type, block, m, scratch);
       const int64_t j = find(block, m);
-      std::memcpy(pair + width, block + static_cast<size_t>(j) * width, width);
+      std::memcpy(pair + width, block + to_size(j) * width, width);
       if (best >= 0 && find(pair, 2) == 0) continue;
       std::memcpy(pair, pair + width, width);
       best = at + j;

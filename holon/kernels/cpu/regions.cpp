@@ -4,6 +4,7 @@
 #include <cstring>
 #include <vector>
 
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/base/small_vec.h"
 #include "holon/kernels/add_n.h"
@@ -68,9 +69,9 @@ void copy_region(std::byte* dst, const Dims& dst_strides, const std::byte* src, 
   const int64_t bytes = shape.numel() * item_bytes;
   if (bytes == 0) return;
   Region region(shape, dst_strides, src_strides);
-  const auto row = static_cast<size_t>(region.shape.back() * item_bytes);
+  const auto row = to_size(region.shape.back() * item_bytes);
   const bool rows = region.a.back() == 1 && region.b.back() == 1;
-  const bool stream = std::max(static_cast<size_t>(bytes), whole_bytes) >= kStreamCopyBytes && row >= kStreamedRow;
+  const bool stream = std::max(to_size(bytes), whole_bytes) >= kStreamCopyBytes && row >= kStreamedRow;
   if (rows && region.shape.size() == 1) return copy_bytes(dst, src, row, whole_bytes);
   if (rows && (bytes <= kSmallBytes || (stream && num_threads() == 1))) {
     for_each_row(region, [&](int64_t to, int64_t from) {
@@ -85,7 +86,7 @@ void copy_region(std::byte* dst, const Dims& dst_strides, const std::byte* src, 
   Dims to = region.a, from = region.b;
   for (int64_t& s : to) s *= item_bytes;
   for (int64_t& s : from) s *= item_bytes;
-  copy_bytes_strided(dst, to, src, from, region.shape, static_cast<size_t>(item_bytes));
+  copy_bytes_strided(dst, to, src, from, region.shape, to_size(item_bytes));
 }
 
 void sum_region(std::byte* dst, const Dims& dst_strides, std::span<const std::byte* const> src, const Dims& src_strides,
@@ -114,7 +115,7 @@ void sum_region(std::byte* dst, const Dims& dst_strides, std::span<const std::by
     return;
   }
   auto pack = [&](size_t k) { return packed + static_cast<int64_t>(k) * room * item; };
-  const auto bytes = static_cast<size_t>(row * item);
+  const auto bytes = to_size(row * item);
   int64_t rows = 0;
   auto flush = [&] {
     for (size_t k = 0; k < src.size(); ++k) at[k] = pack(k);

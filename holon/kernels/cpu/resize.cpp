@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/conv.h"
 #include "holon/kernels/copy.h"
@@ -76,8 +77,8 @@ void weigh_backward(const T* dy, int64_t n, const Taps& taps, T* dx, int64_t m, 
   std::fill_n(dx, n * inner, T{});
   for (int64_t i = 0; i < m; ++i, dy += inner)
     for (int t = 0; t < k; ++t) {
-      T* to = dx + taps.index[static_cast<size_t>(i * k + t)] * inner;
-      const T w = static_cast<T>(taps.weight[static_cast<size_t>(i * k + t)]);
+      T* to = dx + at_index(taps.index, i * k + t) * inner;
+      const T w = static_cast<T>(at_index(taps.weight, i * k + t));
       for (int64_t j = 0; j < inner; ++j) to[j] += w * dy[j];
     }
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "holon/array/array.h"
+#include "holon/base/index.h"
 #include "holon/kernels/compute_type.h"
 
 namespace holon::kernels {
@@ -12,7 +13,7 @@ namespace holon::kernels {
 // Room for a row of a thread: the elements in the compute type, and as they are stored.
 class RowBuffer {
  public:
-  explicit RowBuffer(int64_t n) : bytes_(static_cast<size_t>(n) * 16 + 64) {}
+  explicit RowBuffer(int64_t n) : bytes_(to_size(n) * 16 + 64) {}
   std::byte* row() { return bytes_.data(); }
   std::byte* scratch() { return bytes_.data() + bytes_.size() / 2; }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 
@@ -110,21 +111,21 @@ void cumprod_backward(const Array& dy, const Array& x, int axis, Array& out) {
     using T = typename decltype(tag)::type;
     const Array* const arrays[] = {&dy, &x, &out};
     const Axis a = axis_of(arrays, axis);
-    std::vector<double> left(static_cast<size_t>(a.size));
+    std::vector<double> left(to_size(a.size));
     each_row(arrays, axis, [&](const int64_t* at) {
       auto value = [&](const Array& v, int k, int64_t i) {
         return static_cast<double>(v.data<T>()[at[k] + i * a.step[k]]);
       };
       double product = 1;
       for (int64_t i = 0; i < a.size; ++i) {
-        left[static_cast<size_t>(i)] = product;
+        at_index(left, i) = product;
         product *= value(x, 1, i);
       }
       // s[i] = dy[i] + x[i + 1] s[i + 1], and dx[i] = x[0] ... x[i - 1] s[i].
       double s = 0;
       for (int64_t i = a.size - 1; i >= 0; --i) {
         s = value(dy, 0, i) + (i + 1 < a.size ? value(x, 1, i + 1) * s : 0);
-        double dx = left[static_cast<size_t>(i)] * s;
+        double dx = at_index(left, i) * s;
         if constexpr (std::is_same_v<T, double>)
           out.data<T>()[at[2] + i * a.step[2]] = dx;
         else

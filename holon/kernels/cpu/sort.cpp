@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/indices.h"
 #include "holon/kernels/cpu/loops.h"
@@ -46,7 +47,7 @@ E* sort_by_digits(E* entries, E* other, int64_t n) {
   std::vector<int64_t> counts(kDigits * 256);
   for (int64_t i = 0; i < n; ++i) {
     const uint64_t key = key_of(entries[i]);
-    for (int d = 0; d < kDigits; ++d) ++counts[static_cast<size_t>(d) * 256 + (key >> (8 * d) & 255)];
+    for (int d = 0; d < kDigits; ++d) ++counts[to_size(d) * 256 + (key >> (8 * d) & 255)];
   }
   for (int d = 0; d < kDigits; ++d) {
     int64_t* to = counts.data() + d * 256;
@@ -77,7 +78,7 @@ class Orderer {
  private:
   template <class T>
   void run_narrow(const T* row, int64_t n, int64_t k, bool descending, int64_t* order) {
-    keys_.resize(static_cast<size_t>(n + kSortPadding));
+    keys_.resize(to_size(n + kSortPadding));
     // Signed, as all instruction sets compare.
     const uint32_t flip = descending ? 0x7fffffffu : 0x80000000u;
     int32_t* keys = keys_.data();
@@ -106,10 +107,10 @@ class Orderer {
       std::sort_heap(entries.begin(), entries.end());
       sorted = entries.data();
     } else {
-      entries.reserve(static_cast<size_t>(n));
+      entries.reserve(to_size(n));
       for (int64_t i = 0; i < n; ++i) entries.push_back(make(i));
       if (n >= kByDigits) {
-        other.resize(static_cast<size_t>(n));
+        other.resize(to_size(n));
         sorted = sort_by_digits(entries.data(), other.data(), n);
       } else {
         if (k < n) std::nth_element(entries.begin(), entries.begin() + k, entries.end());
@@ -139,7 +140,7 @@ void order_rows(const Array& x, int64_t k, bool descending, Array* values, Array
   auto row_offsets = [](Array a) {
     a.shape[a.ndim() - 1] = 1;
     std::vector<int64_t> out;
-    out.reserve(static_cast<size_t>(a.numel()));
+    out.reserve(to_size(a.numel()));
     for_each_row(a.shape, a.strides, [&](int64_t at) { out.push_back(at * bytes_of(a.dtype)); });
     return out;
   };
@@ -147,11 +148,11 @@ void order_rows(const Array& x, int64_t k, bool descending, Array* values, Array
   const std::vector<int64_t> values_to = values ? row_offsets(out_values) : std::vector<int64_t>();
   const DType compute = dtype_of(compute_type(x.dtype));
   parallel_for(static_cast<int64_t>(from.size()), std::max<int64_t>(1, 2048 / n), [&](int64_t begin, int64_t end) {
-    std::vector<std::byte> row(static_cast<size_t>(n) * 8), scratch(static_cast<size_t>(n) * 8);
-    std::vector<int64_t> order(static_cast<size_t>(k));
+    std::vector<std::byte> row(to_size(n) * 8), scratch(to_size(n) * 8);
+    std::vector<int64_t> order(to_size(k));
     Orderer orderer;
     for (int64_t i = begin; i < end; ++i) {
-      const std::byte* src = in.bytes() + from[static_cast<size_t>(i)];
+      const std::byte* src = in.bytes() + at_index(from, i);
       const void* elements = src;
       if (x.dtype != compute || in_step != size) {
         load_elements(src, in_step, x.dtype, compute, row.data(), n, scratch.data());
@@ -163,18 +164,17 @@ void order_rows(const Array& x, int64_t k, bool descending, Array* values, Array
         case Compute::kI32: orderer.run(static_cast<const int32_t*>(elements), n, k, descending, order.data()); break;
         case Compute::kI64: orderer.run(static_cast<const int64_t*>(elements), n, k, descending, order.data()); break;
       }
-      scatter_elements(reinterpret_cast<const std::byte*>(order.data()), indices.bytes() + to[static_cast<size_t>(i)],
+      scatter_elements(reinterpret_cast<const std::byte*>(order.data()), indices.bytes() + at_index(to, i),
                        out_indices.strides.back() * 8, 8, k);
       if (values) {
         // Gathered before any is written: values may be x.
         visit_size(x.dtype, [&](auto tag) {
           using V = typename decltype(tag)::type;
           V* gathered = reinterpret_cast<V*>(scratch.data());
-          for (int64_t j = 0; j < k; ++j)
-            std::memcpy(gathered + j, src + order[static_cast<size_t>(j)] * in_step, sizeof(V));
+          for (int64_t j = 0; j < k; ++j) std::memcpy(gathered + j, src + at_index(order, j) * in_step, sizeof(V));
         });
-        scatter_elements(scratch.data(), values->bytes() + values_to[static_cast<size_t>(i)],
-                         out_values.strides.back() * size, static_cast<size_t>(size), k);
+        scatter_elements(scratch.data(), values->bytes() + at_index(values_to, i), out_values.strides.back() * size,
+                         to_size(size), k);
       }
     }
   });

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 
 #if defined(__x86_64__)
@@ -62,7 +63,7 @@ void stream_fence() {
 
 void copy_bytes(void* to, const void* from, size_t bytes, size_t whole_bytes) {
   if (bytes == 0 || to == from) return;
-  if (bytes < static_cast<size_t>(kBytesPerThread)) {
+  if (bytes < to_size(kBytesPerThread)) {
     std::memcpy(to, from, bytes);
     return;
   }
@@ -71,8 +72,7 @@ void copy_bytes(void* to, const void* from, size_t bytes, size_t whole_bytes) {
   auto* src = static_cast<const std::byte*>(from);
   const auto lines = static_cast<int64_t>((bytes + kLine - 1) / kLine);  // threads share no line
   parallel_for(lines, kBytesPerThread / static_cast<int64_t>(kLine), [&](int64_t begin, int64_t end) {
-    const size_t first = static_cast<size_t>(begin) * kLine,
-                 size = std::min(bytes, static_cast<size_t>(end) * kLine) - first;
+    const size_t first = to_size(begin) * kLine, size = std::min(bytes, to_size(end) * kLine) - first;
     if (stream)
       stream_bytes(dst + first, src + first, size), stream_fence();
     else

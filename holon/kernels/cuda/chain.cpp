@@ -11,6 +11,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
 #include "holon/kernels/cuda/chain_source.h"
@@ -112,7 +113,7 @@ class CudaChainKernel final : public ChainKernel {
   void add(const ChainArgument& arg, const ChainForm& form, int64_t packs, std::span<const Array* const> in,
            std::span<Array* const> out) {
     using K = ChainArgument::Kind;
-    const auto a = static_cast<size_t>(arg.a), b = static_cast<size_t>(arg.b);
+    const auto a = to_size(arg.a), b = to_size(arg.b);
     const auto word = [&](auto v) { words_.push_back((uint64_t)v); };
     switch (arg.kind) {
       case K::kData: return word(a < in.size() ? in[a]->bytes() : out[a - in.size()]->bytes());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "holon/base/index.h"
 #include "holon/kernels/elementwise.h"
 
 namespace holon::kernels::cuda {
@@ -99,7 +100,7 @@ class Writer {
   }
   const char* array_type(size_t k) const { return type_of(dtype_of(c_, k)); }
   std::string value(int16_t v) const {
-    const auto i = static_cast<size_t>(v);
+    const auto i = to_size(v);
     return i < c_.inputs.size() ? fmt::format("x{}", i) : fmt::format("v{}", i - c_.inputs.size());
   }
   bool is_input(size_t k) const { return k < c_.inputs.size(); }
@@ -115,7 +116,7 @@ class Writer {
   void arguments() {
     line("struct Arguments {{");
     for (auto& arg : chain_arguments(c_, f_)) {
-      const auto a = static_cast<size_t>(arg.a);
+      const auto a = to_size(arg.a);
       switch (arg.kind) {
         case ChainArgument::Kind::kData:
           line("  {}{}* {};", is_input(a) ? "const " : "", array_type(a), array(a));
@@ -126,7 +127,7 @@ class Writer {
         case ChainArgument::Kind::kCount: line("  int64_t count;"); break;
         case ChainArgument::Kind::kPacks: line("  int64_t packs;"); break;
         case ChainArgument::Kind::kDivider: line("  {} d{};", f_.small ? "alignas(8) Divider" : "int64_t", a); break;
-        case ChainArgument::Kind::kStride: line("  int64_t s{}_{};", a, array(static_cast<size_t>(arg.b))); break;
+        case ChainArgument::Kind::kStride: line("  int64_t s{}_{};", a, array(to_size(arg.b))); break;
       }
     }
     line("}};");
@@ -309,7 +310,7 @@ ChainForm::ChainForm(const Chain& chain, std::span<const ChainAxis> axes, bool a
   // About 64 bytes under way in each thread.
   size_t bytes = 0;
   for (size_t k = 0; k < chain.inputs.size(); ++k)
-    if (!repeated(k)) bytes += (inner.strides[k] == 0 ? 1 : static_cast<size_t>(width)) * size_bytes(chain.inputs[k]);
+    if (!repeated(k)) bytes += (inner.strides[k] == 0 ? 1 : to_size(width)) * size_bytes(chain.inputs[k]);
   at_once = bytes <= 16 ? 4 : bytes <= 32 ? 2 : 1;
 }
 

@@ -17,6 +17,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/kernels/cuda/event_driver.h"
 #include "holon/kernels/cuda/pinned.h"
@@ -100,7 +101,7 @@ bool take_over(int index, RankDevice* d) {
   OutsideOfRecording outside;
   LeftDevices& left = left_devices();
   std::lock_guard lock(left.mutex);
-  auto& devices = left.of[static_cast<size_t>(index)];
+  auto& devices = at_index(left.of, index);
   for (size_t i = 0; i < devices.size(); ++i) {
     const auto idle = [](cudaStream_t s) { return !s || cudaStreamQuery(s) == cudaSuccess; };
     if (!idle(devices[i].stream) || !idle(devices[i].communication)) {
@@ -116,7 +117,7 @@ bool take_over(int index, RankDevice* d) {
 }
 
 RankDevice& rank_device(int index) {
-  RankDevice& d = Context::current().part<RankDevices>().of[static_cast<size_t>(index)];
+  RankDevice& d = Context::current().part<RankDevices>().of[to_size(index)];
   if (!d.stream && !take_over(index, &d)) {
     const OnDevice on(index);
     check(cudaStreamCreateWithFlags(&d.stream, cudaStreamNonBlocking), "cudaStreamCreate");
@@ -172,12 +173,12 @@ void compute_waits_for_communication() {
 }
 int device_index() { return current_index; }
 int device_in_use() { return used_index.load(std::memory_order_relaxed); }
-int multiprocessors() { return processor_counts()[static_cast<size_t>(current_index)]; }
+int multiprocessors() { return at_index(processor_counts(), current_index); }
 size_t shared_bytes_of_block() {
   int bytes = 0;
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_index),
         "cudaDeviceGetAttribute");
-  return static_cast<size_t>(bytes);
+  return to_size(bytes);
 }
 FaultReport* fault_report() { return rank_device(current_index).faults; }
 const char* current_op() { return op_name; }
@@ -314,7 +315,7 @@ class CudaRuntime final : public DeviceRuntime {
   explicit CudaRuntime(int count) : count_(count) {
     for (int i = 0; i < count; ++i) memory_.push_back(std::make_unique<DeviceMemory>(i));
     for (int i = 0; i < count; ++i)
-      cudaDeviceGetAttribute(&processor_counts()[static_cast<size_t>(i)], cudaDevAttrMultiProcessorCount, i);
+      cudaDeviceGetAttribute(&at_index(processor_counts(), i), cudaDevAttrMultiProcessorCount, i);
   }
 
   DeviceCapabilities capabilities() const override {
@@ -364,8 +365,8 @@ class CudaRuntime final : public DeviceRuntime {
     auto *from = static_cast<const std::byte*>(host), *end = from + bytes;
     for (auto* to = static_cast<std::byte*>(device); from < end;) {
       if (staging.used >= Staging::kPiece) next_piece(staging, s);
-      const size_t n = std::min(static_cast<size_t>(end - from), Staging::kPiece - staging.used);
-      std::byte* through = staging.at + static_cast<size_t>(staging.piece) * Staging::kPiece + staging.used;
+      const size_t n = std::min(to_size(end - from), Staging::kPiece - staging.used);
+      std::byte* through = staging.at + to_size(staging.piece) * Staging::kPiece + staging.used;
       std::memcpy(through, from, n);
       check(cudaMemcpyAsync(to, through, n, cudaMemcpyHostToDevice, s), "a copy from the host");
       staging.used += (n + 63) / 64 * 64;
@@ -472,7 +473,7 @@ class CudaRuntime final : public DeviceRuntime {
   }
 
  private:
-  DeviceAllocator& allocator(int index) { return memory_[static_cast<size_t>(index)]->allocator; }
+  DeviceAllocator& allocator(int index) { return at_index(memory_, index)->allocator; }
   void end_recording(int index) {
     RankDevice& d = rank_device(index);
     d.recording = false;
@@ -486,12 +487,12 @@ class CudaRuntime final : public DeviceRuntime {
     used_on(pinned, s);
   }
   static void next_piece(Staging& staging, cudaStream_t s) {
-    check(cudaEventRecord(staging.copied[static_cast<size_t>(staging.piece)], s), "cudaEventRecord");
+    check(cudaEventRecord(at_index(staging.copied, staging.piece), s), "cudaEventRecord");
     staging.ready = std::max(staging.ready, staging.piece + 1);
     staging.piece = (staging.piece + 1) % Staging::kPieces;
     staging.used = 0;
     if (staging.piece < staging.ready)
-      check(cudaEventSynchronize(staging.copied[static_cast<size_t>(staging.piece)]), "cudaEventSynchronize");
+      check(cudaEventSynchronize(at_index(staging.copied, staging.piece)), "cudaEventSynchronize");
   }
   static cudaEvent_t crossing(int index) {
     RankDevice& d = rank_device(index);
@@ -527,7 +528,6 @@ class CudaRuntime final : public DeviceRuntime {
 
 }  // namespace
 
-void used_for_communication(const Array& a) { used_on_stream(a, communication_stream()); }
 void used_on_stream(const Array& a, cudaStream_t stream) {
   if (auto* storage = dynamic_cast<CudaStorage*>(a.storage.get())) storage->record_stream(stream);
 }

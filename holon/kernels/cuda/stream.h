@@ -36,9 +36,8 @@ cudaStream_t communication_stream();
 void wait_for_compute();
 // ... and the other way round. Neither waits on the host.
 void compute_waits_for_communication();
-// The array's memory is used on the communication stream: freed, it is given to others only when that is done.
-void used_for_communication(const Array& a);
-void used_on_stream(const Array& a, cudaStream_t stream);  // the same for another stream
+// The array's memory is used on another stream: freed, it is given to others only when that is done.
+void used_on_stream(const Array& a, cudaStream_t stream);
 
 // Errors (RuntimeError): the call failed; names it, the op in progress and what CUDA says.
 void check(cudaError_t error, const char* call);

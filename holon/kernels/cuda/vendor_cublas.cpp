@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "holon/base/hash.h"
+#include "holon/base/index.h"
 #include "holon/kernels/cuda/blas.h"
 #include "holon/kernels/cuda/stream.h"
 
@@ -30,7 +31,7 @@ cublasLtHandle_t handle() {
   static std::array<cublasLtHandle_t, 64> handles{};
   static std::mutex mutex;
   std::lock_guard lock(mutex);
-  cublasLtHandle_t& h = handles[static_cast<size_t>(device_index())];
+  cublasLtHandle_t& h = at_index(handles, device_index());
   if (!h) check(cublasLtCreate(&h), "cublasLtCreate");
   return h;
 }

@@ -97,7 +97,7 @@ void check_order(const std::vector<int>& rank_of_stage, int world, const std::st
     for (auto& task : table.tasks[static_cast<size_t>(rank)]) want.push_back(task.str());
     EXPECT_EQ(t.tables[static_cast<size_t>(rank)], want) << "rank " << rank;
     std::vector<const json*> tasks;
-    int takes = 0, works = 0;
+    int receives = 0, works = 0;
     for (auto& e : t.slices.at(rank)) {
       if (e["cat"] == "task") {
         got.push_back(e["name"]);
@@ -106,13 +106,13 @@ void check_order(const std::vector<int>& rank_of_stage, int world, const std::st
       }
       if (e["cat"] != "graph" && e["cat"] != "graph wait") continue;
       const std::string name = e["name"];
-      const bool waits = name.ends_with("take") || name.ends_with("release") || name.ends_with("wait");
+      const bool waits = name.ends_with("receive") || name.ends_with("release") || name.ends_with("wait");
       EXPECT_EQ(e["cat"] == "graph wait", waits) << e;
-      takes += name.ends_with("take");
+      receives += name.ends_with("receive");
       if (!name.starts_with("net.stage") || waits || !e["args"].contains("section")) continue;
       const std::string section = e["args"]["section"];
       if (section != "forward" && section != "backward" && section != "weight") continue;
-      if (name.ends_with("post")) continue;
+      if (name.ends_with("send")) continue;
       ++works;
       // Work belongs to the task around it.
       const auto in =
@@ -130,7 +130,7 @@ void check_order(const std::vector<int>& rank_of_stage, int world, const std::st
       if (rank_of_stage[static_cast<size_t>(s)] == rank)
         borders += (s > 0 && rank_of_stage[static_cast<size_t>(s) - 1] != rank) +
             (s + 1 < stages && rank_of_stage[static_cast<size_t>(s) + 1] != rank);
-    EXPECT_EQ(takes, borders * micro_batches) << "rank " << rank;
+    EXPECT_EQ(receives, borders * micro_batches) << "rank " << rank;
     EXPECT_GT(works, 0);
   }
 }
