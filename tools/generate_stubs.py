@@ -167,7 +167,7 @@ def parameters(op, method):
             parts.append("self")
             continue
         kind = TYPES[a["type"]]
-        if a["type"] == "Tensor" and op["scalar_form"]:
+        if a["type"] == "Tensor" and op["scalar_overload"]:
             kind = "Union[Tensor, Number]"
         if a["type"] in ("int...", "Tensor..."):
             parts.append(f"*{a['name']}: {kind}")

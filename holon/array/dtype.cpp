@@ -12,7 +12,6 @@ size_t size_bytes(DType dtype) {
 }
 
 bool is_floating(DType dtype) { return dtype >= DType::kFloat16; }
-bool is_integral(DType dtype) { return dtype >= DType::kUInt8 && dtype <= DType::kInt64; }
 
 int category(DType dtype) { return is_floating(dtype) ? 2 : dtype == DType::kBool ? 0 : 1; }
 

@@ -23,7 +23,6 @@ inline constexpr DType float64 = DType::kFloat64;
 
 size_t size_bytes(DType dtype);
 bool is_floating(DType dtype);
-bool is_integral(DType dtype);  // bool is not
 int category(DType dtype);      // 0 bool, 1 integer, 2 floating point
 const char* name(DType dtype);  // "float32"
 // The type that an operation on both takes place in (NumPy's lattice with PyTorch's rule: a float beats any integer).

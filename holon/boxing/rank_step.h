@@ -55,7 +55,7 @@ class RankStep {
   bool zeros_ = false;  // fills with zeros, and copies the part before into them where copies_
   bool copies_ = false;
   int64_t read_bytes_ = 0;
-  Dims shape_, copied_shape_;  // copied_shape_: what is copied
+  Dims shape_, copied_shape_;
   Dims at_;  // where the window begins in the part before or, with zeros, where that part begins in the new one
 };
 

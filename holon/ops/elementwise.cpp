@@ -23,7 +23,7 @@ OpBuilder define_unary(const char* name, void (*kernel)(KernelCall&), Result res
 
 OpBuilder define_binary(const char* name, void (*kernel)(KernelCall&), Result result, const char* file) {
   OpBuilder b = define_op(std::string(name) + "(Tensor x, Tensor other) -> Tensor", kOpVersion, file);
-  return set_result(b, result).kernel(kernel).scalar_form(std::string(name) + "_scalar");
+  return set_result(b, result).kernel(kernel).scalar_overload(std::string(name) + "_scalar");
 }
 
 OpBuilder define_scalar(const char* name, void (*kernel)(KernelCall&), Result result, const char* file) {

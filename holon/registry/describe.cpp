@@ -98,7 +98,7 @@ Json describe(const OpDef& op, std::vector<std::string> aliases) {
       : op.in_place_name.empty()      ? op.public_name() + std::string("_")
                                       : op.in_place_name;
   row["gives_number"] = op.gives_number;
-  row["scalar_form"] = op.scalar_form;
+  row["scalar_overload"] = op.scalar_overload;
   row["wraps_numbers"] = op.wraps_numbers;
   row["promoted"] = names_of(op, [&](const ArgDef& a) {
     if (!op.promotes) return false;

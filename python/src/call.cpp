@@ -75,8 +75,8 @@ ArgParser::ArgParser(const OpDef& op) : op_(op) {
     plain_tensors_ &= a.type == ArgType::kTensor && !a.optional && !a.has_default;
     if (a.keyword_only && !a.has_default) needed_keywords_.push_back(names_.back());
   }
-  if (op.scalar_form.empty()) return;
-  scalar_op_ = try_find_op(op.scalar_form);
+  if (op.scalar_overload.empty()) return;
+  scalar_op_ = try_find_op(op.scalar_overload);
   if (!scalar_op_) return;
   auto* value = scalar_op_->schema.find("value");
   auto* reverse = scalar_op_->schema.find("reverse");
@@ -214,7 +214,7 @@ void ArgParser::push(const ArgDef& a, PyObject* o, Attrs* attrs) const {
 }
 
 // add(2, x), add(x, 2): the other argument is the tensor.
-void ArgParser::take_scalar_form(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const {
+void ArgParser::use_scalar_overload(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const {
   PyObject* tensor = given[1 - place];
   auto& args = op_.schema.args;
   if (!tensor || !is_tensor(tensor)) wrong(args[tensor ? place : 1 - place], tensor ? given[place] : nullptr);
@@ -416,7 +416,7 @@ void ArgParser::parse(PyObject* const* args, size_t nargs, PyObject* kwnames, Re
       } else if (a.optional && (!o || o == Py_None)) {
         call->inputs.emplace_back();
       } else if (Scalar s; o && i < 2 && scalar_op_ && to_scalar(o, &s)) {
-        return take_scalar_form(i, given, s, call);
+        return use_scalar_overload(i, given, s, call);
       } else if (Scalar s; o && op_.wraps_numbers && to_scalar(o, &s)) {
         numbers.emplace_back(call->inputs.size(), s);
         call->inputs.emplace_back();

@@ -63,7 +63,7 @@ class ArgParser {
   bool accepts(size_t at, PyObject* o) const;
   void push(const ArgDef& a, PyObject* o, Attrs* attrs) const;
   void push_default(const ArgDef& a, Attrs* attrs) const;
-  void take_scalar_form(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const;
+  void use_scalar_overload(size_t place, PyObject* const* given, const Scalar& value, ReadyCall* call) const;
   void make_mask_bool(ReadyCall* call) const;
   void wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const;
   int find(PyObject* name) const;

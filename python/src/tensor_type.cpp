@@ -132,8 +132,8 @@ void find_operators() {
   for (int i = 0; i < kOperatorCount; ++i) {
     OperatorOps& f = operators[i];
     f.op = try_find_op(kOperatorOps[i]);
-    if (!f.op || f.op->scalar_form.empty()) continue;
-    f.scalar = try_find_op(f.op->scalar_form);
+    if (!f.op || f.op->scalar_overload.empty()) continue;
+    f.scalar = try_find_op(f.op->scalar_overload);
     if (!f.scalar) continue;
     auto& s = f.scalar->schema;
     HOLON_CHECK(s.n_attrs == 2 && s.attr("value") == 0 && s.attr("reverse") == 1,

@@ -187,7 +187,7 @@ def test_the_op_table():
         and add["in_place"]
         and add["linear"]
         and add["rule"] == "elementwise"
-        and add["scalar_form"] == "add_scalar"
+        and add["scalar_overload"] == "add_scalar"
     )
     assert [a["name"] for a in table["sum"]["args"]] == ["x", "dim", "keepdim", "dtype"] and table["sum"]["args"][2][
         "default"

@@ -129,7 +129,7 @@ class Form:
         also = [f"`Tensor.{name}`"] if op["method"] and op["args"] and op["args"][0]["type"] == "Tensor" else []
         also += [f"in place `{op['in_place_name']}`"] if op["in_place"] else []
         also += [f"alias `{a}`" for a in op["aliases"]]
-        if op["scalar_form"]:
+        if op["scalar_overload"]:
             also.append("either argument may be a number")
         if also:
             lines.append(f"- **forms**: {', '.join(also)}")

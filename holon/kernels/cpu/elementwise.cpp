@@ -98,7 +98,7 @@ bool divides(BinaryOp op) { return kBinaryTypes[static_cast<int>(op)] == kDivide
 
 namespace {
 
-// Before any device's form. Gives the operation that is computed.
+// Before any device's variant. Gives the operation that is computed.
 UnaryOp checked(UnaryOp op, const Array& a, const Array& out) {
   if (op == UnaryOp::BitNot && a.dtype == DType::kBool) op = UnaryOp::LogicalNot;
   check_types(name(op), kUnaryTypes[static_cast<int>(op)], a.dtype);
@@ -149,16 +149,16 @@ void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Param
   HOLON_ON_DEVICE(out, binary, op, a, b, out, params);
   const Numbers p(params);
   const Compute compute = compute_type(a.dtype);
-  RowFn const* forms = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
+  RowFn const* variants = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
   if (is_compute_type(a.dtype) && same_layout(a, out) && same_layout(b, out) && out.is_contiguous()) {
     const size_t size = size_bytes(a.dtype);
-    run_flat(forms[0], {a.bytes(), b.bytes(), size, size, out.bytes(), size_bytes(out.dtype)}, out.numel(), p.p);
+    run_flat(variants[0], {a.bytes(), b.bytes(), size, size, out.bytes(), size_bytes(out.dtype)}, out.numel(), p.p);
     return;
   }
   Loop loop;
-  loop.rows = forms[0];
-  loop.vector_scalar = forms[1];
-  loop.scalar_vector = forms[2];
+  loop.rows = variants[0];
+  loop.vector_scalar = variants[1];
+  loop.scalar_vector = variants[2];
   loop.inputs = 2;
   loop.in[0] = LoopInput(a, dtype_of(compute));
   loop.in[1] = LoopInput(b, dtype_of(compute));
@@ -191,7 +191,7 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
   const Numbers p(params);
   const Number number = number_of(scalar);
   const Compute compute = compute_type(a.dtype);
-  RowFn const* forms = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
+  RowFn const* variants = table().binary[static_cast<int>(op)][static_cast<int>(compute)];
   alignas(8) std::byte value[8];
   switch (compute) {
     case Compute::kF32: *reinterpret_cast<float*>(value) = number.to<float>(); break;
@@ -199,11 +199,11 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
     case Compute::kI32: *reinterpret_cast<int32_t*>(value) = number.to<int32_t>(); break;
     case Compute::kI64: *reinterpret_cast<int64_t*>(value) = number.to<int64_t>(); break;
   }
-  if (forms[1] && is_compute_type(a.dtype) && same_layout(a, out) && out.is_contiguous()) {
+  if (variants[1] && is_compute_type(a.dtype) && same_layout(a, out) && out.is_contiguous()) {
     const size_t size = size_bytes(a.dtype);
     Flat x{a.bytes(), value, size, 0, out.bytes(), size_bytes(out.dtype)};
     if (scalar_on_left) x = {value, a.bytes(), 0, size, out.bytes(), size_bytes(out.dtype)};
-    run_flat(forms[scalar_on_left ? 2 : 1], x, out.numel(), p.p);
+    run_flat(variants[scalar_on_left ? 2 : 1], x, out.numel(), p.p);
     return;
   }
   const Dims none{};
@@ -212,9 +212,9 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
   constant.shape = constant.strides = &none;
   constant.dtype = constant.compute = dtype_of(compute);
   Loop loop;
-  loop.rows = forms[0];
-  loop.vector_scalar = forms[1];
-  loop.scalar_vector = forms[2];
+  loop.rows = variants[0];
+  loop.vector_scalar = variants[1];
+  loop.scalar_vector = variants[2];
   loop.inputs = 2;
   loop.in[scalar_on_left ? 1 : 0] = LoopInput(a, dtype_of(compute));
   loop.in[scalar_on_left ? 0 : 1] = constant;

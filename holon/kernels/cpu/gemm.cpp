@@ -222,8 +222,8 @@ void sum_columns(const Array& x, Array& out, double beta) {
 }  // namespace
 
 void matmul(const Array& a, const Array& b, Array& out, double alpha, double beta) {
-  using Form = void (*)(const Array&, const Array&, Array&, double, double);
-  HOLON_ON_DEVICE_AS(out, "matmul", Form, matmul, a, b, out, alpha, beta);
+  using Variant = void (*)(const Array&, const Array&, Array&, double, double);
+  HOLON_ON_DEVICE_AS(out, "matmul", Variant, matmul, a, b, out, alpha, beta);
   product(a, b, nullptr, out, alpha, beta);
 }
 

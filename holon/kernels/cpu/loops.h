@@ -55,7 +55,7 @@ struct LoopInput {
 
 struct Loop {
   RowFn rows = nullptr;
-  // Faster forms where one of two inputs is constant along a row; may be null.
+  // Faster variants where one of two inputs is constant along a row; may be null.
   RowFn vector_scalar = nullptr, scalar_vector = nullptr;
   int inputs = 0;
   LoopInput in[kMaxOperands - 1];

@@ -58,7 +58,7 @@ constexpr Number kNoNumbers[3] = {};  // of functions that take none: they are r
 
 RowFn add_of(DType compute) {
   const Compute c = compute == DType::kFloat64 ? Compute::kF64 : Compute::kF32;
-  return table().binary[static_cast<int>(BinaryOp::Add)][static_cast<int>(c)][static_cast<int>(Form::kVectorVector)];
+  return table().binary[static_cast<int>(BinaryOp::Add)][static_cast<int>(c)][static_cast<int>(Variant::kVectorVector)];
 }
 
 // Rows that are added to those of x before they are normalised, and where the sums go.

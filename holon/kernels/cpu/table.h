@@ -13,8 +13,8 @@
 namespace holon::kernels {
 
 // Which inputs of a binary loop are rows and which are one element.
-enum class Form : uint8_t { kVectorVector, kVectorScalar, kScalarVector };
-inline constexpr int kFormCount = 3;
+enum class Variant : uint8_t { kVectorVector, kVectorScalar, kScalarVector };
+inline constexpr int kVariantCount = 3;
 
 // out[i] = op(in[0][i], in[1][i], ...) for i < n. An input may be out itself.
 using RowFn = void (*)(const void* const* in, void* out, int64_t n, const Number* params);
@@ -100,8 +100,8 @@ using GeluFn = void (*)(const void* x, void* y, void* slope, int64_t n);
 struct Table {
   const char* name;
   RowFn unary[static_cast<int>(UnaryOp::kCount)][kComputeCount];
-  // The forms with a scalar are there for kF32 only.
-  RowFn binary[static_cast<int>(BinaryOp::kCount)][kComputeCount][kFormCount];
+  // The variants with a scalar are there for kF32 only.
+  RowFn binary[static_cast<int>(BinaryOp::kCount)][kComputeCount][kVariantCount];
   RowFn ternary[static_cast<int>(TernaryOp::kCount)][kComputeCount];
   GeluFn gelu_and_slope[2][2];  // [by erf, by tanh][kF32, kF64]
   RowFn select[4];              // out = in[0] (bytes, 0 or not) ? in[1] : in[2], by log2 of the element's size

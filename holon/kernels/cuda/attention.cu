@@ -1,4 +1,4 @@
-// Attention on a device: by tiles (attention_tiles.h), and a plain form in float64 that takes any widths.
+// Attention on a device: by tiles (attention_tiles.h), and a plain variant in float64 that takes any widths.
 #include "holon/kernels/cuda/attention.h"
 
 #include "holon/array/device_runtime.h"

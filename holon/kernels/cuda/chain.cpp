@@ -70,19 +70,19 @@ class CudaChainKernel final : public ChainKernel {
 
   bool run(std::span<const Array* const> in, std::span<Array* const> out) override {
     use_device_of(*out[0]);
-    Version& v = packed_.form.width > 1 && aligned(in, out) ? packed_ : single_;
+    Version& v = packed_.variant.width > 1 && aligned(in, out) ? packed_ : single_;
     if (!v.kernel) {
       if (v.tried) return false;
       v.tried = true;
-      v.kernel = compiled(chain_source(chain_, v.form));
+      v.kernel = compiled(chain_source(chain_, v.variant));
       if (!v.kernel) return false;
-      v.arguments = chain_arguments(chain_, v.form);
+      v.arguments = chain_arguments(chain_, v.variant);
     }
-    const int64_t packs =
-        axes_.size() == 1 ? count_ / v.form.width : count_ / axes_.back().size * (axes_.back().size / v.form.width);
+    const int64_t packs = axes_.size() == 1 ? count_ / v.variant.width
+                                            : count_ / axes_.back().size * (axes_.back().size / v.variant.width);
     words_.clear();
-    for (auto& arg : v.arguments) add(arg, v.form, packs, in, out);
-    const int64_t per_block = int64_t{kChainThreads} * v.form.at_once;
+    for (auto& arg : v.arguments) add(arg, v.variant, packs, in, out);
+    const int64_t per_block = int64_t{kChainThreads} * v.variant.at_once;
     const int64_t blocks = std::clamp<int64_t>((packs + per_block - 1) / per_block, 1, int64_t{32} * multiprocessors());
     launch_kernel(v.kernel, static_cast<unsigned>(blocks), kChainThreads, words_.data(),
                   words_.size() * sizeof(uint64_t));
@@ -91,8 +91,8 @@ class CudaChainKernel final : public ChainKernel {
 
  private:
   struct Version {
-    Version(const Chain& chain, std::span<const ChainAxis> axes, bool aligned) : form(chain, axes, aligned) {}
-    ChainForm form;
+    Version(const Chain& chain, std::span<const ChainAxis> axes, bool aligned) : variant(chain, axes, aligned) {}
+    ChainVariant variant;
     std::vector<ChainArgument> arguments;
     RunTimeKernel kernel = nullptr;
     bool tried = false;
@@ -101,7 +101,7 @@ class CudaChainKernel final : public ChainKernel {
   bool aligned(std::span<const Array* const> in, std::span<Array* const> out) const {
     const auto fits = [&](const Array& a, size_t k) {
       return axes_.back().strides[k] != 1 ||
-          reinterpret_cast<uintptr_t>(a.bytes()) % pack_bytes(packed_.form.width, size_bytes(a.dtype)) == 0;
+          reinterpret_cast<uintptr_t>(a.bytes()) % pack_bytes(packed_.variant.width, size_bytes(a.dtype)) == 0;
     };
     for (size_t k = 0; k < in.size(); ++k)
       if (!fits(*in[k], k)) return false;
@@ -110,7 +110,7 @@ class CudaChainKernel final : public ChainKernel {
     return true;
   }
 
-  void add(const ChainArgument& arg, const ChainForm& form, int64_t packs, std::span<const Array* const> in,
+  void add(const ChainArgument& arg, const ChainVariant& variant, int64_t packs, std::span<const Array* const> in,
            std::span<Array* const> out) {
     using K = ChainArgument::Kind;
     const auto a = to_size(arg.a), b = to_size(arg.b);
@@ -124,8 +124,8 @@ class CudaChainKernel final : public ChainKernel {
       case K::kPacks: return word(packs);
       case K::kStride: return word(axes_[a].strides[b]);
       case K::kDivider: {
-        const int64_t size = a + 1 == axes_.size() ? axes_[a].size / form.width : axes_[a].size;
-        if (!form.small) return word(size);
+        const int64_t size = a + 1 == axes_.size() ? axes_[a].size / variant.width : axes_[a].size;
+        if (!variant.small) return word(size);
         const Divider d(static_cast<uint32_t>(size));
         word(d.d | uint64_t{d.magic} << 32);
         return word(d.shift);
@@ -150,7 +150,7 @@ std::unique_ptr<ChainKernel> make_chain_kernel(const Chain& chain, std::span<con
     say_once(why_no_compiler());
     return nullptr;
   }
-  const ChainForm longest(chain, axes, false);
+  const ChainVariant longest(chain, axes, false);
   if (2 * chain_arguments(chain, longest).size() > kMostWords) return nullptr;
   use_device(device.index);
   return std::make_unique<CudaChainKernel>(chain, axes);

@@ -13,7 +13,7 @@ namespace holon::kernels::cuda {
 namespace {
 
 using Kind = ChainStep::Kind;
-using Stride = ChainForm::Stride;
+using Stride = ChainVariant::Stride;
 
 const char* type_of(DType dtype) {
   switch (dtype) {
@@ -74,7 +74,7 @@ bool packs_fit(const Chain& c, std::span<const ChainAxis> axes, int width) {
 
 class Writer {
  public:
-  Writer(const Chain& chain, const ChainForm& form) : c_(chain), f_(form) {}
+  Writer(const Chain& chain, const ChainVariant& variant) : c_(chain), f_(variant) {}
 
   std::string text() {
     line("#include \"holon/kernels/cuda/chain_device.h\"");
@@ -161,11 +161,11 @@ class Writer {
     }
     while (n < s.numbers.size()) operands += ", " + number();
     if (divides_integers(s)) operands += fmt::format(", a.faults, a.op{}", at);
-    const char* form = s.kind == Kind::kUnary ? "unary"
-        : s.kind == Kind::kTernary            ? "ternary"
-        : divides_integers(s)                 ? "quotient"
-                                              : "binary";
-    return fmt::format("Step<ops::{}, {}>::{}({})", op_of(s), type, form, operands);
+    const char* variant = s.kind == Kind::kUnary ? "unary"
+        : s.kind == Kind::kTernary               ? "ternary"
+        : divides_integers(s)                    ? "quotient"
+                                                 : "binary";
+    return fmt::format("Step<ops::{}, {}>::{}({})", op_of(s), type, variant, operands);
   }
 
   // Where a pack lies in each array; of one axis, where an element does.
@@ -277,17 +277,17 @@ class Writer {
   }
 
   const Chain& c_;
-  const ChainForm& f_;
+  const ChainVariant& f_;
   std::string text_;
 };
 
 }  // namespace
 
-bool ChainForm::repeated(size_t array) const {
+bool ChainVariant::repeated(size_t array) const {
   return std::all_of(strides.begin(), strides.end(), [&](auto& axis) { return axis[array] == Stride::kZero; });
 }
 
-ChainForm::ChainForm(const Chain& chain, std::span<const ChainAxis> axes, bool aligned) {
+ChainVariant::ChainVariant(const Chain& chain, std::span<const ChainAxis> axes, bool aligned) {
   const ChainAxis& inner = axes.back();
   int64_t count = 1;
   std::vector<int64_t> reach(n_arrays(chain), 0);
@@ -314,7 +314,7 @@ ChainForm::ChainForm(const Chain& chain, std::span<const ChainAxis> axes, bool a
   at_once = bytes <= 16 ? 4 : bytes <= 32 ? 2 : 1;
 }
 
-std::vector<ChainArgument> chain_arguments(const Chain& chain, const ChainForm& form) {
+std::vector<ChainArgument> chain_arguments(const Chain& chain, const ChainVariant& variant) {
   using K = ChainArgument::Kind;
   std::vector<ChainArgument> list;
   for (size_t k = 0; k < n_arrays(chain); ++k) list.push_back({K::kData, static_cast<int>(k)});
@@ -328,15 +328,15 @@ std::vector<ChainArgument> chain_arguments(const Chain& chain, const ChainForm& 
   if (divide) list.push_back({K::kFaults});
   list.push_back({K::kCount});
   list.push_back({K::kPacks});
-  for (size_t axis = 0; axis < form.strides.size(); ++axis) {
+  for (size_t axis = 0; axis < variant.strides.size(); ++axis) {
     if (axis > 0) list.push_back({K::kDivider, static_cast<int>(axis)});
     for (size_t k = 0; k < n_arrays(chain); ++k)
-      if (form.strides[axis][k] == Stride::kAny)
+      if (variant.strides[axis][k] == Stride::kAny)
         list.push_back({K::kStride, static_cast<int>(axis), static_cast<int>(k)});
   }
   return list;
 }
 
-std::string chain_source(const Chain& chain, const ChainForm& form) { return Writer(chain, form).text(); }
+std::string chain_source(const Chain& chain, const ChainVariant& variant) { return Writer(chain, variant).text(); }
 
 }  // namespace holon::kernels::cuda

@@ -14,7 +14,7 @@ inline constexpr const char* kChainKernelName = "holon_chain";
 inline constexpr int kChainThreads = 256;
 
 // How a kernel goes through a chain's arrays: inputs, then outputs.
-struct ChainForm {
+struct ChainVariant {
   enum class Stride : uint8_t { kZero, kOne, kAny };
   int width = 1;                             // neighbours along the last axis that a thread takes together: a pack
   int at_once = 1;                           // packs that it has under way
@@ -22,7 +22,7 @@ struct ChainForm {
   std::vector<SmallVec<Stride, 8>> strides;  // [axis][array]
 
   // aligned: the arrays begin at multiples of pack_bytes(). Without packs its width is 1.
-  ChainForm(const Chain& chain, std::span<const ChainAxis> axes, bool aligned);
+  ChainVariant(const Chain& chain, std::span<const ChainAxis> axes, bool aligned);
   bool flat() const { return strides.size() == 1; }
   bool repeated(size_t array) const;  // one element for all
 };
@@ -37,8 +37,8 @@ struct ChainArgument {
   Kind kind;
   int a = 0, b = 0;  // array; step; step, number; axis; axis, array
 };
-std::vector<ChainArgument> chain_arguments(const Chain& chain, const ChainForm& form);
+std::vector<ChainArgument> chain_arguments(const Chain& chain, const ChainVariant& variant);
 
-std::string chain_source(const Chain& chain, const ChainForm& form);
+std::string chain_source(const Chain& chain, const ChainVariant& variant);
 
 }  // namespace holon::kernels::cuda

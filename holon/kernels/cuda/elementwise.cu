@@ -8,7 +8,7 @@
 
 namespace holon::kernels::cuda {
 
-void fill_ternary(Forms& t) {
+void fill_ternary(Variants& t) {
 #define HOLON_FILL(name, kinds, result, value)                                    \
   fill_form<ops::name, float, 3>(t.ternary[static_cast<int>(TernaryOp::name)]);   \
   fill_form<ops::name, double, 3>(t.ternary[static_cast<int>(TernaryOp::name)]);  \
@@ -20,9 +20,9 @@ void fill_ternary(Forms& t) {
 
 namespace {
 
-const Forms& forms() {
-  static const Forms t = [] {
-    Forms made{};
+const Variants& variants() {
+  static const Variants t = [] {
+    Variants made{};
     fill_unary_f32(made);
     fill_unary_f64(made);
     fill_unary_int(made);
@@ -39,7 +39,7 @@ int compute_row(DType dtype) { return static_cast<int>(compute_type(dtype)); }
 
 // The call for inputs that are arrays, or null for the constant.
 template <int kInputs>
-void run(RunFn<kInputs> form, const Array* const (&in)[kInputs], const Array& out, const Params& params,
+void run(RunFn<kInputs> variant, const Array* const (&in)[kInputs], const Array& out, const Params& params,
          Number constant = {}) {
   if (out.numel() == 0) return;
   use_device_of(out);
@@ -58,15 +58,15 @@ void run(RunFn<kInputs> form, const Array* const (&in)[kInputs], const Array& ou
   for (int i = 0; i < 3; ++i) c.p[i] = i < params.count ? number_of(params.p[i]) : Number{};
   c.faults = fault_report();
   c.op = current_op();
-  form(c);
+  variant(c);
 }
 
 void unary(UnaryOp op, const Array& a, Array& out, const Params& params) {
-  run<1>(forms().unary[static_cast<int>(op)][compute_row(a.dtype)], {&a}, out, params);
+  run<1>(variants().unary[static_cast<int>(op)][compute_row(a.dtype)], {&a}, out, params);
 }
 
 void binary(BinaryOp op, const Array& a, const Array& b, Array& out, const Params& params) {
-  run<2>(forms().binary[static_cast<int>(op)][compute_row(a.dtype)], {&a, &b}, out, params);
+  run<2>(variants().binary[static_cast<int>(op)][compute_row(a.dtype)], {&a, &b}, out, params);
 }
 
 void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool scalar_on_left, const Params& params) {
@@ -76,15 +76,15 @@ void binary_scalar(BinaryOp op, const Array& a, Scalar scalar, Array& out, bool 
         compute_type(a.dtype) == holon::kernels::Compute::kI32 ? number.to<int32_t>() == 0 : number.i == 0;
     if (zero) fail_value("integer division or remainder by zero.");
   }
-  const RunFn<2> form = forms().binary[static_cast<int>(op)][compute_row(a.dtype)];
+  const RunFn<2> variant = variants().binary[static_cast<int>(op)][compute_row(a.dtype)];
   if (scalar_on_left)
-    run<2>(form, {nullptr, &a}, out, params, number);
+    run<2>(variant, {nullptr, &a}, out, params, number);
   else
-    run<2>(form, {&a, nullptr}, out, params, number);
+    run<2>(variant, {&a, nullptr}, out, params, number);
 }
 
 void ternary(TernaryOp op, const Array& a, const Array& b, const Array& c, Array& out, const Params& params) {
-  run<3>(forms().ternary[static_cast<int>(op)][compute_row(a.dtype)], {&a, &b, &c}, out, params);
+  run<3>(variants().ternary[static_cast<int>(op)][compute_row(a.dtype)], {&a, &b, &c}, out, params);
 }
 
 HOLON_DEVICE_KERNEL(unary, unary);

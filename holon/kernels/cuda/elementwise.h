@@ -33,19 +33,19 @@ struct Call {
 
 template <int kInputs>
 using RunFn = void (*)(const Call<kInputs>&);
-struct Forms {
+struct Variants {
   RunFn<1> unary[static_cast<int>(UnaryOp::kCount)][kComputeCount];
   RunFn<2> binary[static_cast<int>(BinaryOp::kCount)][kComputeCount];
   RunFn<3> ternary[static_cast<int>(TernaryOp::kCount)][kComputeCount];
 };
 // Each in a file of its own, for the compiler's sake.
-void fill_unary_f32(Forms& t);
-void fill_unary_f64(Forms& t);
-void fill_unary_int(Forms& t);
-void fill_binary_f32(Forms& t);
-void fill_binary_f64(Forms& t);
-void fill_binary_int(Forms& t);
-void fill_ternary(Forms& t);
+void fill_unary_f32(Variants& t);
+void fill_unary_f64(Variants& t);
+void fill_unary_int(Variants& t);
+void fill_binary_f32(Variants& t);
+void fill_binary_f64(Variants& t);
+void fill_binary_int(Variants& t);
+void fill_ternary(Variants& t);
 
 namespace ops = HOLON_ISA::ops;
 namespace f = HOLON_ISA::f;

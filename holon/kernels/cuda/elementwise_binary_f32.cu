@@ -2,7 +2,7 @@
 
 namespace holon::kernels::cuda {
 
-void fill_binary_f32(Forms& t) {
+void fill_binary_f32(Variants& t) {
 #define HOLON_FILL(name, kinds, result, value) \
   fill_form<ops::name, float, 2>(t.binary[static_cast<int>(BinaryOp::name)]);
   HOLON_BINARY_OPS(HOLON_FILL)

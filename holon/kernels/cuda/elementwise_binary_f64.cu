@@ -2,7 +2,7 @@
 
 namespace holon::kernels::cuda {
 
-void fill_binary_f64(Forms& t) {
+void fill_binary_f64(Variants& t) {
 #define HOLON_FILL(name, kinds, result, value) \
   fill_form<ops::name, double, 2>(t.binary[static_cast<int>(BinaryOp::name)]);
   HOLON_BINARY_OPS(HOLON_FILL)

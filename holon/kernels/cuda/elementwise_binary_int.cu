@@ -2,7 +2,7 @@
 
 namespace holon::kernels::cuda {
 
-void fill_binary_int(Forms& t) {
+void fill_binary_int(Variants& t) {
 #define HOLON_FILL(name, kinds, result, value)                                  \
   fill_form<ops::name, int32_t, 2>(t.binary[static_cast<int>(BinaryOp::name)]); \
   fill_form<ops::name, int64_t, 2>(t.binary[static_cast<int>(BinaryOp::name)]);

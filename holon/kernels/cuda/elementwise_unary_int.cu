@@ -2,7 +2,7 @@
 
 namespace holon::kernels::cuda {
 
-void fill_unary_int(Forms& t) {
+void fill_unary_int(Variants& t) {
 #define HOLON_FILL(name, kinds, result, value)                                \
   fill_form<ops::name, int32_t, 1>(t.unary[static_cast<int>(UnaryOp::name)]); \
   fill_form<ops::name, int64_t, 1>(t.unary[static_cast<int>(UnaryOp::name)]);

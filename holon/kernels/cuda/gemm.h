@@ -1,4 +1,4 @@
-// What the device forms of products and convolutions are made of.
+// What the device variants of products and convolutions are made of.
 #pragma once
 
 #include "holon/array/array.h"

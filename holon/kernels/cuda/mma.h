@@ -4,7 +4,7 @@
 //   a (16 x 16)  a[0]: row g, columns 2t, 2t+1; a[1]: row g+8; a[2], a[3]: the same rows, columns 8 later
 //   b (16 x 8)   b[0]: rows 2t, 2t+1 of column g; b[1]: rows 8 later
 //   c (16 x 8)   c[0], c[1]: row g, columns 2t, 2t+1; c[2], c[3]: row g+8
-// The emulator's forms do the same with the same lanes, so that what is tested there is the index arithmetic.
+// The emulator's variants do the same with the same lanes, so that what is tested there is the index arithmetic.
 #pragma once
 
 #include "holon/kernels/cuda/launch.h"

@@ -23,7 +23,7 @@ namespace {
 // The most memory that an algorithm may ask for.
 constexpr size_t kMostWorkspace = size_t{512} << 20;
 
-// Formatted by hand: clang-format 14 does not settle on a form.
+// Formatted by hand: clang-format 14 does not settle on one layout of it.
 // clang-format off
 #define HOLON_CUDNN_FUNCTIONS(X) \
   X(cudnnGetVersion) \

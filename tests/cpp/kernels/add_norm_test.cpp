@@ -130,7 +130,7 @@ TEST(AddNorm, GradientsEqualTheKernelsOneByOne) {
 TEST(AddNorm, MayWriteOverWhatIsAdded) {
   on_every_isa([] {
     for (DType t : {float32, bfloat16}) {
-      // Compiled without vectors (ThreadSanitizer), forms of a loop are contracted in other ways. A row that is
+      // Compiled without vectors (ThreadSanitizer), variants of a loop are contracted in other ways. A row that is
       // overwritten before it is read would be wrong by far more.
       const double tolerance = t == float32 ? 2e-6 : 6e-2;
       const Shape s{{6, 50}, 1};

@@ -20,7 +20,7 @@ using kernels::ChainAxis;
 using kernels::ChainRecorder;
 using kernels::TernaryOp;
 using kernels::UnaryOp;
-using kernels::cuda::ChainForm;
+using kernels::cuda::ChainVariant;
 
 namespace {
 
@@ -59,7 +59,7 @@ std::vector<ChainAxis> flat(const Chain& chain, int64_t n = 1 << 20) {
 }
 
 std::string compiled(const Chain& chain, std::span<const ChainAxis> axes, bool aligned = true) {
-  const std::string source = kernels::cuda::chain_source(chain, ChainForm(chain, axes, aligned));
+  const std::string source = kernels::cuda::chain_source(chain, ChainVariant(chain, axes, aligned));
   std::string log;
   for (int capability : {80, 90}) {
     try {
@@ -119,7 +119,7 @@ TEST_F(Nvrtc, MovesSixteenBytesAtATime) {
     kernels::binary(BinaryOp::Mul, x, y, z);
     kernels::binary(BinaryOp::Add, x, z, z);
     const Chain chain = r.take({z});
-    const std::string source = kernels::cuda::chain_source(chain, ChainForm(chain, flat(chain), true));
+    const std::string source = kernels::cuda::chain_source(chain, ChainVariant(chain, flat(chain), true));
     std::string log;
     const std::string code = kernels::cuda::machine_code(source, 90, "--ptxas-options=-v", &log);
     EXPECT_GE(of_16_bytes(code, 0x981), 2) << "LDG.128";
@@ -173,7 +173,7 @@ TEST_F(Nvrtc, TakesEveryOperation) {
     }
     EXPECT_GT(count, is_floating(dtype) ? 150 : 70);
     const Chain chain = r.take(results);
-    const std::string source = kernels::cuda::chain_source(chain, ChainForm(chain, flat(chain), true));
+    const std::string source = kernels::cuda::chain_source(chain, ChainVariant(chain, flat(chain), true));
     EXPECT_NO_THROW(kernels::cuda::machine_code(source, 90));
   }
 }

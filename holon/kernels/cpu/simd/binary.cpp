@@ -16,18 +16,18 @@ void check_divisors(const T* y, int64_t n) {
   if (zeros != 0) fail_division_by_zero();
 }
 
-template <class Op, class T, Form form>
+template <class Op, class T, Variant variant>
 void binary_row(const void* const* in, void* out, int64_t n, const Number* p) {
   const T* x = static_cast<const T*>(in[0]);
   const T* y = static_cast<const T*>(in[1]);
   auto* z = static_cast<typename Op::template Out<T>*>(out);
   const T p0 = p[0].to<T>(), p1 = p[1].to<T>();
   if constexpr ((Op::types & 4) != 0 && !f::IsFloat<T>::value)
-    check_divisors(y, form == Form::kVectorScalar ? (n > 0) : n);
-  if constexpr (form == Form::kVectorVector) {
+    check_divisors(y, variant == Variant::kVectorScalar ? (n > 0) : n);
+  if constexpr (variant == Variant::kVectorVector) {
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) z[i] = Op::template apply<T>(x[i], y[i], p0, p1);
-  } else if constexpr (form == Form::kVectorScalar) {
+  } else if constexpr (variant == Variant::kVectorScalar) {
     const T s = *y;
 #pragma omp simd
     for (int64_t i = 0; i < n; ++i) z[i] = Op::template apply<T>(x[i], s, p0, p1);
@@ -63,16 +63,16 @@ void select_row(const void* const* in, void* out, int64_t n, const Number*) {
 }
 
 template <class Op>
-void fill(RowFn (*row)[kFormCount]) {
+void fill(RowFn (*row)[kVariantCount]) {
   if constexpr ((Op::types & kFloats) != 0) {
-    row[0][0] = binary_row<Op, float, Form::kVectorVector>;
-    row[0][1] = binary_row<Op, float, Form::kVectorScalar>;
-    row[0][2] = binary_row<Op, float, Form::kScalarVector>;
-    row[1][0] = binary_row<Op, double, Form::kVectorVector>;
+    row[0][0] = binary_row<Op, float, Variant::kVectorVector>;
+    row[0][1] = binary_row<Op, float, Variant::kVectorScalar>;
+    row[0][2] = binary_row<Op, float, Variant::kScalarVector>;
+    row[1][0] = binary_row<Op, double, Variant::kVectorVector>;
   }
   if constexpr ((Op::types & kInts) != 0) {
-    row[2][0] = binary_row<Op, int32_t, Form::kVectorVector>;
-    row[3][0] = binary_row<Op, int64_t, Form::kVectorVector>;
+    row[2][0] = binary_row<Op, int32_t, Variant::kVectorVector>;
+    row[3][0] = binary_row<Op, int64_t, Variant::kVectorVector>;
   }
 }
 template <class Op>

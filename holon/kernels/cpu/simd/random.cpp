@@ -16,7 +16,7 @@ using Lanes = Vec<uint64_t>;
 
 HOLON_FN Lanes low_product(Lanes x, uint32_t by) {
 #if defined(__AVX512F__)
-  // (The plain form makes GCC 12 warn of its own uninitialised value.)
+  // (The plain variant makes GCC 12 warn of its own uninitialised value.)
   return reinterpret_cast<Lanes>(
       _mm512_maskz_mul_epu32(static_cast<__mmask8>(-1), reinterpret_cast<__m512i>(x), _mm512_set1_epi64(by)));
 #elif defined(__AVX2__)
