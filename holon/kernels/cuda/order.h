@@ -28,8 +28,9 @@ __device__ T block_exclusive_sum(T v, T* total) {
   return start + sum - v;
 }
 
-// Rows of n keys sorted by their low `bits` bits. keys [rows, n] is overwritten; places[row, j] < n is where the j-th
-// key of the row stood. K: uint32_t or uint64_t; n < 2^32.
+// Rows of n keys sorted by their low `bits` bits, stable. keys [rows, n] is overwritten. places [rows, n]: where in it
+// the j-th key of the row was; `keys` in that order if there is one row, else nullptr. K: uint32_t or uint64_t; rows *
+// n < 2^32.
 template <class K>
 struct RowOrder {
   const K* keys;
