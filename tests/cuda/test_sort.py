@@ -113,6 +113,19 @@ def test_picking_out(dtype):
     same(x[x != 0], x.cuda()[x.cuda() != 0])
 
 
+@pytest.mark.slow
+def test_picking_out_in_turns():
+    """More elements than are picked from at once: first few in the first turn, then some in both, then many."""
+    turn = 1 << 24
+    n = turn + 5000
+    x, z = np.zeros(n, bool), flow.arange(n, dtype=flow.int32)
+    for chosen in (slice(0, 3), slice(turn - 1, turn + 2), slice(turn + 7, None)):
+        x[chosen] = True
+        y = flow.tensor(x).cuda()
+        assert np.array_equal(flow.nonzero(y).cpu().numpy()[:, 0], np.flatnonzero(x))
+        assert np.array_equal(flow.masked_select(z.cuda(), y).cpu().numpy(), np.flatnonzero(x))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=ids)
 def test_distinct(dtype):
     for shape in [(1,), (2100,), (3, 4, 5), (0,)]:
@@ -121,6 +134,8 @@ def test_distinct(dtype):
             flow.unique(x, return_inverse=True, return_counts=True),
             flow.unique(x.cuda(), return_inverse=True, return_counts=True),
         )
+    x = flow.tensor(np.random.default_rng(0).permutation(3000) // 2).to(dtype)  # many groups
+    same(flow.unique(x, return_inverse=True), flow.unique(x.cuda(), return_inverse=True))
     x = values((40, 2), dtype, special=False)
     for axis in (0, 1):
         same(

@@ -2,7 +2,12 @@
 // long to compile.
 #include "holon/kernels/cuda/vendor_cub.h"
 
+#include <thrust/iterator/counting_iterator.h>
+#include <thrust/iterator/transform_iterator.h>
+
 #include <cub/device/device_radix_sort.cuh>
+#include <cub/device/device_scan.cuh>
+#include <cub/device/device_select.cuh>
 
 #include "holon/kernels/cuda/stream.h"
 
@@ -29,6 +34,10 @@ void sort(Buffers<K>& keys, Buffers<uint32_t>& values, int64_t count, int bits) 
   values = {v.Current(), v.Alternate()};
 }
 
+struct Widened {
+  __host__ __device__ int64_t operator()(uint8_t flag) const { return flag; }
+};
+
 }  // namespace
 
 void sort_pairs(Buffers<uint32_t>& keys, Buffers<uint32_t>& values, int64_t count, int bits) {
@@ -36,6 +45,21 @@ void sort_pairs(Buffers<uint32_t>& keys, Buffers<uint32_t>& values, int64_t coun
 }
 void sort_pairs(Buffers<uint64_t>& keys, Buffers<uint32_t>& values, int64_t count, int bits) {
   sort(keys, values, count, bits);
+}
+
+void select_flagged(const uint8_t* flags, int64_t count, uint32_t* positions, int64_t* found) {
+  run("cub::DeviceSelect::Flagged", [&](void* workspace, size_t& bytes) {
+    return cub::DeviceSelect::Flagged(workspace, bytes, thrust::counting_iterator<uint32_t>(0), flags, positions, found,
+                                      static_cast<int>(count), stream());
+  });
+}
+
+void sum_flags(const uint8_t* flags, int64_t count, int64_t* sums) {
+  // CUB adds up in the type that it reads.
+  const auto wide = thrust::make_transform_iterator(flags, Widened{});
+  run("cub::DeviceScan::InclusiveSum", [&](void* workspace, size_t& bytes) {
+    return cub::DeviceScan::InclusiveSum(workspace, bytes, wide, sums, count, stream());
+  });
 }
 
 }  // namespace holon::kernels::cuda

@@ -1,9 +1,10 @@
-// Sorting, selection and sums of integers on the emulated device: loops, one thread. What the library may leave behind in
-// its workspace and in spare buffers is all ones here.
+// Sorting, selection and sums of integers on the emulated device: loops, one thread. What the library may leave behind
+// in its workspace and in spare buffers is all ones here.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <numeric>
 #include <vector>
@@ -60,9 +61,8 @@ void sort(Buffers<K>& keys, Buffers<uint32_t>& values, int64_t count, int bits) 
     const auto n = static_cast<size_t>(count);
     std::vector<uint32_t> order(n);
     std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(), [&](uint32_t i, uint32_t j) {
-      return (from.current[i] & mask) < (from.current[j] & mask);
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t i, uint32_t j) { return (from.current[i] & mask) < (from.current[j] & mask); });
     for (size_t i = 0; i < n; ++i) {
       from.other[i] = from.current[order[i]];
       values_from.other[i] = values_from.current[order[i]];
@@ -81,6 +81,23 @@ void sort_pairs(Buffers<uint32_t>& keys, Buffers<uint32_t>& values, int64_t coun
 }
 void sort_pairs(Buffers<uint64_t>& keys, Buffers<uint32_t>& values, int64_t count, int bits) {
   sort(keys, values, count, bits);
+}
+
+void select_flagged(const uint8_t* flags, int64_t count, uint32_t* positions, int64_t* found) {
+  require(count > 0 && count < int64_t{1} << 31, "select_flagged", "the count is not from 1 to 2^31 - 1");
+  require_apart("select_flagged", {{flags, count}, {positions, count}, {found, 1}});
+  run(static_cast<size_t>(count) / 4 + 1024, [=] {
+    *found = 0;
+    for (int64_t i = 0; i < count; ++i)
+      if (flags[i]) positions[(*found)++] = static_cast<uint32_t>(i);
+  });
+}
+
+void sum_flags(const uint8_t* flags, int64_t count, int64_t* sums) {
+  require(count > 0, "sum_flags", "there are no flags");
+  require_apart("sum_flags", {{flags, count}, {sums, count}});
+  run(static_cast<size_t>(count) / 4 + 1024,
+      [=] { std::inclusive_scan(flags, flags + count, sums, std::plus<>(), int64_t{0}); });
 }
 
 }  // namespace holon::kernels::cuda
