@@ -49,12 +49,13 @@ def test_sort(dtype, descending, native):
 
 @pytest.mark.parametrize("dtype", [flow.uint8, flow.float16, flow.bfloat16, flow.float32, flow.int64], ids=ids)
 def test_long_rows(dtype, native):
-    """Longer than a block puts in order at once: several tiles, of which the last is not full."""
-    x = values((2, 4400), dtype)
-    with native():
-        up, down = flow.sort(x.cuda(), -1), flow.topk(x.cuda(), 33, -1)
-    same(flow.sort(x, -1), up)
-    same(flow.topk(x, 33, -1), down)
+    """One row, and rows that the library sorts together."""
+    for shape in [(4400,), (2, 4400), (33, 4100)]:
+        x = values(shape, dtype)
+        with native():
+            up, down = flow.sort(x.cuda(), -1), flow.topk(x.cuda(), 33, -1)
+        same(flow.sort(x, -1), up)
+        same(flow.topk(x, 33, -1), down)
 
 
 def test_axes_and_strides(native):
@@ -112,6 +113,19 @@ def test_picking_out(dtype):
     same(x[x != 0], x.cuda()[x.cuda() != 0])
 
 
+@pytest.mark.slow
+def test_picking_out_in_turns():
+    """More elements than are picked from at once: first few in the first turn, then some in both, then many."""
+    turn = 1 << 24
+    n = turn + 5000
+    x, z = np.zeros(n, bool), flow.arange(n, dtype=flow.int32)
+    for chosen in (slice(0, 3), slice(turn - 1, turn + 2), slice(turn + 7, None)):
+        x[chosen] = True
+        y = flow.tensor(x).cuda()
+        assert np.array_equal(flow.nonzero(y).cpu().numpy()[:, 0], np.flatnonzero(x))
+        assert np.array_equal(flow.masked_select(z.cuda(), y).cpu().numpy(), np.flatnonzero(x))
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=ids)
 def test_distinct(dtype):
     for shape in [(1,), (2100,), (3, 4, 5), (0,)]:
@@ -120,6 +134,8 @@ def test_distinct(dtype):
             flow.unique(x, return_inverse=True, return_counts=True),
             flow.unique(x.cuda(), return_inverse=True, return_counts=True),
         )
+    x = flow.tensor(np.random.default_rng(0).permutation(3000) // 2).to(dtype)  # many groups
+    same(flow.unique(x, return_inverse=True), flow.unique(x.cuda(), return_inverse=True))
     x = values((40, 2), dtype, special=False)
     for axis in (0, 1):
         same(

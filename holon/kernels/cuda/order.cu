@@ -1,119 +1,23 @@
-// A radix sort, least significant digit first, of 8 bits a pass: counts of the digits in each tile, their sums, and
-// every tile puts its pairs in order in shared memory before it writes them out in runs. Ranks within a warp come from
-// ballots, as in Merrill and Grimshaw, "High performance and scalable radix sorting" (2011).
+// Short rows are put in order by blocks, long ones by the library, whose sort is stable: all keys first, and then the rows
+// that they are of.
 #include "holon/kernels/cuda/order.h"
+
+#include "holon/kernels/cuda/vendor_cub.h"
 
 namespace holon::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-// With the static part a tile stays below the 48 KiB of shared memory that a kernel need not ask for.
-template <class K>
-constexpr int kItems = sizeof(K) == 8 ? 8 : 16;
-template <class K>
-constexpr int kTile = kThreads* kItems<K>;
-constexpr int kDigits = 256;  // a thread for each
+constexpr int kThreads = 256;
 
-template <class K>
-__device__ __forceinline__ unsigned digit_of(K key, int shift) {
-  return static_cast<unsigned>(key >> shift) & (kDigits - 1);
+__global__ void __launch_bounds__(kThreads) number(uint32_t* places, int64_t count) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += int64_t{kThreads} * gridDim.x)
+    places[i] = static_cast<uint32_t>(i);
 }
 
-// counts [rows, digits, tiles]
-template <class K>
-__global__ void __launch_bounds__(kThreads) count_digits(const K* keys, int64_t n, int shift, uint32_t* counts) {
-  HOLON_SHARED(uint32_t, of_digit, kDigits);
-  of_digit[threadIdx.x] = 0;
-  __syncthreads();
-  const int64_t begin = blockIdx.x * int64_t{kTile<K>}, end = begin + kTile<K> < n ? begin + kTile<K> : n;
-  const K* row = keys + blockIdx.y * n;
-  for (int64_t i = begin + threadIdx.x; i < end; i += kThreads) atomicAdd(&of_digit[digit_of(row[i], shift)], 1u);
-  __syncthreads();
-  counts[(blockIdx.y * int64_t{kDigits} + threadIdx.x) * gridDim.x + blockIdx.x] = of_digit[threadIdx.x];
-}
-
-// For each row and digit: counts become sums over the tiles before; totals [rows, digits].
-__global__ void __launch_bounds__(kThreads) sum_counts(uint32_t* counts, int64_t tiles, uint32_t* totals) {
-  const int64_t which = blockIdx.y * int64_t{kDigits} + blockIdx.x;
-  uint32_t* row = counts + which * tiles;
-  uint32_t sum = 0;
-  for (int64_t first = 0; first < tiles; first += kThreads) {
-    const int64_t i = first + threadIdx.x;
-    uint32_t all;
-    const uint32_t before = block_exclusive_sum(i < tiles ? row[i] : 0u, &all);
-    if (i < tiles) row[i] = sum + before;
-    sum += all;
-  }
-  if (threadIdx.x == 0) totals[which] = sum;
-}
-
-template <class K>
 __global__ void __launch_bounds__(kThreads)
-    move_pairs(const K* keys, const uint32_t* places, K* keys_to, uint32_t* places_to, int64_t n, int shift,
-               const uint32_t* counts, const uint32_t* totals, bool first) {
-  HOLON_SHARED(uint32_t, of_warp,
-               kWarps * kDigits);              // how many of a digit the warp has seen, then those of the warps before
-  HOLON_SHARED(uint32_t, start, kDigits);      // of a digit in the tile
-  HOLON_SHARED(uint32_t, out_start, kDigits);  // what takes a number in the tile to its place in the row
-  K* tile_keys = dynamic_shared<K>();
-  uint32_t* tile_places = reinterpret_cast<uint32_t*>(tile_keys + kTile<K>);
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t begin = blockIdx.x * int64_t{kTile<K>}, row = blockIdx.y;
-  const int count = static_cast<int>(n - begin < kTile<K> ? n - begin : kTile<K>);
-  keys += row * n;
-  places += row * n;
-  keys_to += row * n;
-  places_to += row * n;
-  for (int i = threadIdx.x; i < kWarps * kDigits; i += kThreads) of_warp[i] = 0;
-  __syncthreads();
-  K key[kItems<K>];
-  uint32_t rank[kItems<K>];
-#pragma unroll
-  for (int j = 0; j < kItems<K>; ++j) {
-    const int at = warp * kWarp * kItems<K> + j * kWarp + lane;
-    // What lies behind the end counts as the last digit, and comes after all that has it.
-    key[j] = at < count ? keys[begin + at] : ~K(0);
-    const unsigned digit = digit_of(key[j], shift);
-    unsigned alike = kAllLanes;
-#pragma unroll
-    for (int b = 0; b < 8; ++b) {
-      const unsigned with = __ballot_sync(kAllLanes, digit >> b & 1);
-      alike &= digit >> b & 1 ? with : ~with;
-    }
-    const uint32_t seen = of_warp[warp * kDigits + digit];
-    const int before = __popc(alike & ((1u << lane) - 1));
-    rank[j] = seen + before;
-    __syncwarp();
-    if (before == 0) of_warp[warp * kDigits + digit] = seen + __popc(alike);
-    __syncwarp();
-  }
-  __syncthreads();
-  uint32_t sum = 0, all;
-  for (int w = 0; w < kWarps; ++w) {
-    const uint32_t c = of_warp[w * kDigits + threadIdx.x];
-    of_warp[w * kDigits + threadIdx.x] = sum;
-    sum += c;
-  }
-  const uint32_t in_tile = block_exclusive_sum(sum, &all);
-  const uint32_t in_row = block_exclusive_sum(totals[row * kDigits + threadIdx.x], &all);
-  start[threadIdx.x] = in_tile;
-  out_start[threadIdx.x] = in_row + counts[(row * kDigits + threadIdx.x) * gridDim.x + blockIdx.x] - in_tile;
-  __syncthreads();
-#pragma unroll
-  for (int j = 0; j < kItems<K>; ++j) {
-    const unsigned digit = digit_of(key[j], shift);
-    const uint32_t to = start[digit] + of_warp[warp * kDigits + digit] + rank[j];
-    const int at = warp * kWarp * kItems<K> + j * kWarp + lane;
-    tile_keys[to] = key[j];
-    if (at < count) tile_places[to] = first ? static_cast<uint32_t>(begin + at) : places[begin + at];
-  }
-  __syncthreads();
-  for (int i = threadIdx.x; i < count; i += kThreads) {
-    const K k = tile_keys[i];
-    const uint32_t to = out_start[digit_of(k, shift)] + static_cast<uint32_t>(i);
-    keys_to[to] = k;
-    places_to[to] = tile_places[i];
-  }
+    find_rows(const uint32_t* places, uint32_t n, int64_t count, uint32_t* rows) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += int64_t{kThreads} * gridDim.x)
+    rows[i] = places[i] / n;
 }
 
 // A key and its place as one number, where both fit.
@@ -168,7 +72,7 @@ __global__ void __launch_bounds__(1024)
     const int j = i & (padded - 1);
     if (row >= rows || j >= n) continue;
     keys_to[row * n + j] = e[i].key_of();
-    places_to[row * n + j] = e[i].place_of();
+    places_to[row * n + j] = static_cast<uint32_t>(row * n) + e[i].place_of();
   }
 }
 
@@ -176,42 +80,36 @@ __global__ void __launch_bounds__(1024)
 
 template <class K>
 RowOrder<K> order_rows_by_bits(K* keys, int64_t rows, int64_t n, int bits) {
-  const auto total = static_cast<size_t>(rows * n);
-  RowOrder<K> out{nullptr, nullptr, Scratch(total * sizeof(K)), Scratch(total * 2 * sizeof(uint32_t))};
-  K* other_keys = out.keys_memory.template data<K>();
-  uint32_t *places = out.places_memory.template data<uint32_t>(), *other_places = places + total;
-  if (total == 0) return out;
+  const int64_t count = rows * n;
+  RowOrder<K> out{nullptr, nullptr, Scratch(static_cast<size_t>(count) * sizeof(K)),
+                  Scratch(static_cast<size_t>(count) * 2 * sizeof(uint32_t))};
+  if (count == 0) return out;
+  auto* other_keys = out.keys_memory.template data<K>();
+  auto* memory = out.places_memory.template data<uint32_t>();
   if (n <= Entry<K>::kMost) {
     int padded = 2;
     while (padded < n) padded *= 2;
     const int size = std::max(padded, 512), rows_per_block = size / padded;
     launch(order_small<K>, dim3(static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block)),
            dim3(static_cast<unsigned>(std::min(size / 2, 1024))), size * sizeof(Entry<K>), keys, rows,
-           static_cast<int>(n), padded, size, other_keys, places);
+           static_cast<int>(n), padded, size, other_keys, memory);
     out.keys = other_keys;
-    out.places = places;
+    out.places = memory;
     return out;
   }
-  const int64_t tiles = (n + kTile<K> - 1) / kTile<K>, most_rows = std::min<int64_t>(rows, 65535);
-  const Scratch counts(static_cast<size_t>(most_rows * kDigits * tiles) * sizeof(uint32_t)),
-      totals(static_cast<size_t>(most_rows * kDigits) * sizeof(uint32_t));
-  bool first = true;
-  for (int shift = 0; shift < bits; shift += 8) {
-    for (int64_t r = 0; r < rows; r += most_rows) {
-      const auto here = static_cast<unsigned>(std::min(rows - r, most_rows));
-      const dim3 grid(static_cast<unsigned>(tiles), here);
-      launch(count_digits<K>, grid, kThreads, 0, keys + r * n, n, shift, counts.data<uint32_t>());
-      launch(sum_counts, dim3(kDigits, here), kThreads, 0, counts.data<uint32_t>(), tiles, totals.data<uint32_t>());
-      launch(move_pairs<K>, grid, kThreads, kTile<K> * (sizeof(K) + sizeof(uint32_t)), keys + r * n, places + r * n,
-             other_keys + r * n, other_places + r * n, n, shift, counts.data<uint32_t>(), totals.data<uint32_t>(),
-             first);
-    }
-    std::swap(keys, other_keys);
-    std::swap(places, other_places);
-    first = false;
+  Buffers<uint32_t> places{memory, memory + count};
+  Buffers<K> ordered{keys, other_keys};
+  const unsigned blocks = blocks_for(count, kThreads);
+  launch(number, blocks, kThreads, 0, places.current, count);
+  sort_pairs(ordered, places, count, bits);
+  out.keys = ordered.current;
+  if (rows > 1) {
+    Buffers<uint32_t> row{reinterpret_cast<uint32_t*>(keys), reinterpret_cast<uint32_t*>(other_keys)};
+    launch(find_rows, blocks, kThreads, 0, places.current, static_cast<uint32_t>(n), count, row.current);
+    sort_pairs(row, places, count, bits_of(static_cast<uint64_t>(rows - 1)));
+    out.keys = nullptr;
   }
-  out.keys = keys;
-  out.places = places;
+  out.places = places.current;
   return out;
 }
 template RowOrder<uint32_t> order_rows_by_bits(uint32_t*, int64_t, int64_t, int);

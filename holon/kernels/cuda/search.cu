@@ -7,15 +7,15 @@
 #include "holon/base/error.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/lookup.h"
-#include "holon/kernels/cuda/order.h"
 #include "holon/kernels/cuda/types.h"
+#include "holon/kernels/cuda/vendor_cub.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/variants.h"
 
 namespace holon::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kPerLane = 8, kTile = kThreads * kPerLane;
+constexpr int kThreads = 256;
 
 // x < y with NaN above all.
 template <class T>
@@ -70,68 +70,41 @@ void searchsorted(const Array& sorted_in, const Array& values_in, bool right, Ar
   });
 }
 
-// ---- picking out: how many in each tile, where each tile's begin, and every one to its place
+// ---- picking out: flags, their positions, and what is there to its place
 
-// which(i): whether element i is picked. to(i, rank, picked): for every element, with the number of those picked before
-// it.
+// flags[i]: whether element first + i is picked.
 template <class Which>
-__global__ void __launch_bounds__(kThreads) count_picked(Which which, int64_t n, int64_t* counts) {
-  const int64_t begin = blockIdx.x * int64_t{kTile};
-  int count = 0;
-  for (int j = 0; j < kPerLane; ++j) {
-    const int64_t i = begin + j * kThreads + threadIdx.x;
-    if (i < n && which(i)) ++count;
-  }
-  count = block_reduce(count, 0, Add());
-  if (threadIdx.x == 0) counts[blockIdx.x] = count;
+__global__ void __launch_bounds__(kThreads) set_flags(Which which, int64_t first, int64_t count, uint8_t* flags) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += int64_t{kThreads} * gridDim.x)
+    flags[i] = which(first + i) ? 1 : 0;
 }
 
-// counts [n] become sums over those before; the sum of all at [n].
-__global__ void __launch_bounds__(1024) sum_tiles(int64_t* counts, int64_t n) {
-  int64_t sum = 0;
-  for (int64_t first = 0; first < n; first += blockDim.x) {
-    const int64_t i = first + threadIdx.x;
-    int64_t all;
-    const int64_t before = block_exclusive_sum(i < n ? counts[i] : int64_t{0}, &all);
-    if (i < n) counts[i] = sum + before;
-    sum += all;
-  }
-  if (threadIdx.x == 0) counts[n] = sum;
+// totals[turn]: how many are picked in the turns up to this one.
+template <class To>
+__global__ void __launch_bounds__(kThreads)
+    move_picked(To to, int64_t first, const uint32_t* positions, const int64_t* found, int64_t turn, int64_t* totals) {
+  const int64_t before = turn > 0 ? totals[turn - 1] : 0, count = *found;
+  const int64_t thread = blockIdx.x * int64_t{kThreads} + threadIdx.x;
+  if (thread == 0) totals[turn] = before + count;
+  for (int64_t i = thread; i < count; i += int64_t{kThreads} * gridDim.x) to(first + positions[i], before + i);
 }
 
+// which(i): whether element i is picked. to(i, rank): for those, with the number of those before it.
 template <class Which, class To>
-__global__ void __launch_bounds__(kThreads) move_picked(Which which, To to, int64_t n, const int64_t* starts) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t begin = blockIdx.x * int64_t{kTile} + warp * kWarp * kPerLane;
-  unsigned picked[kPerLane];
-  int of_warp = 0, all;
-#pragma unroll
-  for (int j = 0; j < kPerLane; ++j) {
-    const int64_t i = begin + j * kWarp + lane;
-    picked[j] = __ballot_sync(kAllLanes, i < n && which(i));
-    of_warp += __popc(picked[j]);
+void pick(const Which& which, const To& to, int64_t n) {
+  // Flags and positions of one turn take 80 MiB at most.
+  constexpr int64_t kTurn = int64_t{1} << 24;
+  const int64_t most = std::min(n, kTurn), turns = (n + kTurn - 1) / kTurn;
+  const Scratch flags(static_cast<size_t>(most)), positions(static_cast<size_t>(most) * sizeof(uint32_t)),
+      counts(static_cast<size_t>(turns + 1) * sizeof(int64_t));
+  auto *totals = counts.data<int64_t>(), *found = totals + turns;
+  for (int64_t turn = 0; turn < turns; ++turn) {
+    const int64_t first = turn * kTurn, here = std::min(n - first, kTurn);
+    const unsigned blocks = blocks_for(here, kThreads);
+    launch(set_flags<Which>, blocks, kThreads, 0, which, first, here, flags.data<uint8_t>());
+    select_flagged(flags.data<uint8_t>(), here, positions.data<uint32_t>(), found);
+    launch(move_picked<To>, blocks, kThreads, 0, to, first, positions.data<uint32_t>(), found, turn, totals);
   }
-  // What the warps before this one have picked: every lane of them says it once.
-  const int before = block_exclusive_sum(lane == 0 ? of_warp : 0, &all);
-  int64_t rank = starts[blockIdx.x] + __shfl_sync(kAllLanes, before, 0);
-#pragma unroll
-  for (int j = 0; j < kPerLane; ++j) {
-    const int64_t i = begin + j * kWarp + lane;
-    if (i < n) to(i, rank + __popc(picked[j] & ((1u << lane) - 1)), (picked[j] >> lane & 1) != 0);
-    rank += __popc(picked[j]);
-  }
-}
-
-// Returns the memory in which the number picked lies, at [tiles].
-template <class Which, class To>
-Scratch pick(const Which& which, const To& to, int64_t n, int64_t* tiles) {
-  *tiles = (n + kTile - 1) / kTile;
-  const Scratch counts(static_cast<size_t>(*tiles + 1) * sizeof(int64_t));
-  const auto grid = static_cast<unsigned>(*tiles);
-  launch(count_picked<Which>, grid, kThreads, 0, which, n, counts.data<int64_t>());
-  launch(sum_tiles, 1, 1024, 0, counts.data<int64_t>(), *tiles);
-  launch(move_picked<Which, To>, grid, kThreads, 0, which, to, n, counts.data<int64_t>());
-  return counts;
 }
 
 template <class T>
@@ -150,8 +123,8 @@ struct ToIndices {
   Divider divider[kMaxAxes];
   int64_t size[kMaxAxes];
 
-  __device__ void operator()(int64_t i, int64_t rank, bool picked) const {
-    if (!picked || rank >= rows) return;
+  __device__ void operator()(int64_t i, int64_t rank) const {
+    if (rank >= rows) return;
     int64_t* row = out + rank * row_step;
     for (int a = axes - 1; a >= 0; --a) {
       const int64_t q = small ? divider[a].quotient(static_cast<uint32_t>(i)) : i / size[a];
@@ -178,10 +151,9 @@ void nonzero(const Array& x, Array& out) {
     to.size[a] = x.shape[a];
     if (to.small) to.divider[a] = Divider(static_cast<uint32_t>(x.shape[a]));
   }
-  int64_t tiles;
   visit_dtype(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    pick(NotZero<T>{x.data<T>(), Strided<1>(x.shape, {x.strides})}, to, x.numel(), &tiles);
+    pick(NotZero<T>{x.data<T>(), Strided<1>(x.shape, {x.strides})}, to, x.numel());
   });
 }
 
@@ -191,8 +163,8 @@ struct ToRow {
   Strided<1> index;
   B* out;
   int64_t rows, step;
-  __device__ void operator()(int64_t i, int64_t rank, bool picked) const {
-    if (picked && rank < rows) out[rank * step] = x[index.at(i).v[0]];
+  __device__ void operator()(int64_t i, int64_t rank) const {
+    if (rank < rows) out[rank * step] = x[index.at(i).v[0]];
   }
 };
 
@@ -211,12 +183,11 @@ void masked_select(const Array& x, const Array& mask, Array& out) {
               "masked_select: {} by {} into {}", x.shape, mask.shape, out.shape);
   if (out.numel() == 0) return;
   use_device_of(out);
-  int64_t tiles;
   const NotZero<uint8_t> which{mask.data<uint8_t>(), Strided<1>(mask.shape, {mask.strides})};
   visit_size(x.dtype, [&](auto tag) {
     using B = typename decltype(tag)::type;
     pick(which, ToRow<B>{x.data<B>(), Strided<1>(x.shape, {x.strides}), out.data<B>(), out.shape[0], out.strides[0]},
-         x.numel(), &tiles);
+         x.numel());
   });
 }
 
@@ -249,11 +220,12 @@ struct BeginsGroup {
     return false;
   }
 };
-struct ToGroup {
-  const int64_t* order;
-  int64_t* group;
-  __device__ void operator()(int64_t i, int64_t rank, bool picked) const { group[order[i]] = rank + (picked ? 0 : -1); }
-};
+// begun [n]: how many groups begin up to each row of the order.
+__global__ void __launch_bounds__(kThreads)
+    number_groups(const int64_t* order, const int64_t* begun, int64_t n, int64_t* group) {
+  for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < n; i += int64_t{kThreads} * gridDim.x)
+    group[order[i]] = begun[i] - 1;
+}
 
 int64_t unique_rows(const Array& x_in, Array& order, Array& group) {
   HOLON_CHECK(order.is_contiguous() && group.is_contiguous(), "unique: {} and {}", order.strides, group.strides);
@@ -264,7 +236,7 @@ int64_t unique_rows(const Array& x_in, Array& order, Array& group) {
   // By the last column first: each sort keeps the order of the one before among equals.
   Array column = Array::empty({n}, x.dtype, x.device), places = Array::empty({n}, DType::kInt64, x.device),
         next = Array::empty({n}, DType::kInt64, x.device);
-  int64_t tiles = 0, groups = 0;
+  int64_t groups = 0;
   return visit_dtype(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if (width == 0) {
@@ -283,9 +255,13 @@ int64_t unique_rows(const Array& x_in, Array& order, Array& group) {
              next.data<int64_t>());
       kernels::copy(next, order);
     }
-    const Scratch counts = pick(BeginsGroup<T>{x.data<T>(), width, order.data<int64_t>()},
-                                ToGroup{order.data<int64_t>(), group.data<int64_t>()}, n, &tiles);
-    device_runtime()->copy_to_host(x.device.index, &groups, counts.data<int64_t>() + tiles, sizeof groups);
+    const Scratch flags(static_cast<size_t>(n));
+    auto* begun = next.data<int64_t>();
+    launch(set_flags<BeginsGroup<T>>, blocks_for(n, kThreads), kThreads, 0,
+           BeginsGroup<T>{x.data<T>(), width, order.data<int64_t>()}, 0, n, flags.data<uint8_t>());
+    sum_flags(flags.data<uint8_t>(), n, begun);
+    launch(number_groups, blocks_for(n, kThreads), kThreads, 0, order.data<int64_t>(), begun, n, group.data<int64_t>());
+    device_runtime()->copy_to_host(x.device.index, &groups, begun + n - 1, sizeof groups);
     return groups;
   });
 }

@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = blockIdx.x * int64_t{kThreads} + threadIdx.x; i < count; i += int64_t{kThreads} * gridDim.x) {
     const int64_t r = i / k, j = i - r * k;
     const auto at = rows.at(first_row + r);
-    const int64_t place = order[r * n + j];
+    const int64_t place = order[r * n + j] - r * n;
     indices[at.v[2] + j * indices_step] = place;
     if (values) values[at.v[1] + j * values_step] = x[at.v[0] + place * x_step];
   }
