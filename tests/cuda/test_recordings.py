@@ -157,6 +157,24 @@ def test_recorded_draws_are_those_of_the_cpu():
     np.testing.assert_array_equal(there[0][1], there[4][1])
 
 
+class Order(nn.Graph):
+    def build(self, x, at):
+        table = flow.zeros(50, 2, device=x.device)
+        return *flow.sort(x), *flow.topk(x, 7, -1), flow.index_add(table, 0, at, x[:, :2])
+
+
+def test_sorts_are_recorded():
+    graph, made = {device: Order() for device in ("cpu", "cuda")}, []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        x, at = flow.tensor(rng.integers(0, 99, (300, 40)).astype("float32")), flow.tensor(rng.integers(0, 50, 300))
+        made.append([[t.cpu().numpy() for t in graph[d](x.to(d), at.to(d))] for d in graph])
+    assert graph["cuda"].stats()["recorded"] == 1
+    for here, there in made:
+        for a, b in zip(here, there):
+            np.testing.assert_array_equal(a, b)
+
+
 @emulated_only
 def test_the_emulator_records_by_cudas_rules():
     check = ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_capture_check

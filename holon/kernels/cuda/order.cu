@@ -1,5 +1,5 @@
-// Short rows are put in order by blocks, long ones by the library, whose sort is stable: all keys first, and then the rows
-// that they are of.
+// Short rows are sorted by a block each, long ones by the library, whose sort is stable: by their keys, then by the rows
+// that these are of.
 #include "holon/kernels/cuda/order.h"
 
 #include "holon/kernels/cuda/vendor_cub.h"
