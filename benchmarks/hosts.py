@@ -4,8 +4,8 @@
 The hosts are network namespaces of this machine, so both sides' work shares its cores. The limit's time is that of the
 bytes that must cross in the busier direction, at the rate that iperf3 reaches with as many processes as a host has
 ranks, both ways at once where the boxing uses both ways. iperf3 sends one small buffer again and again, so its bytes
-stay in the caches; what is redistributed comes from memory and goes there. One JSON object a line; nothing where namespaces
-cannot be made or iperf3 is not installed.
+stay in the caches; what is redistributed comes from memory and goes there. One JSON object a line; nothing where
+namespaces cannot be made or iperf3 is not installed.
 """
 
 import json

@@ -243,7 +243,7 @@ struct OpDef {
   Autocast autocast = Autocast::kNone;
   Fuses fuses = Fuses::kNo;
   bool writes_strides = false;            // its kernel writes an output of any strides as fast
-  std::string scalar_overload;                // the op that takes over when an argument is a number
+  std::string scalar_overload;            // the op that takes over when an argument is a number
   std::string overload_of;                // the public name that it shares with other ops
   std::string no_rule_reason;             // for ops that only run whole (all broadcast)
   std::string rule_text = "by function";  // for the reference: the factors, or in a word where the rule is from

@@ -1,7 +1,7 @@
 """Runs many random worlds, lets something go wrong in each, and says for each what every rank did.
 Prints a JSON line per world.
 
-Of the kind "kill" a rank is killed from outside, at any moment, be it before the ranks are connected or when all is done;
+Of the kind "kill" a rank is killed from outside, at any moment, before the ranks are connected or when all is done;
 what the other kinds do comes at a step of the program, which the others do not come through without that rank.
 
 Ranks are forks of a process that has imported holon, so that a world takes milliseconds to start. By hand, for longer:

@@ -18,17 +18,26 @@ from test_faults import processes_with  # noqa: E402
 PROGRAM = """
 import sys
 sys.path.insert(0, {folder!r})
+import holon as flow
 import programs
+
+world = flow.placement.all("cpu")
+flow.ones(3, placement=world, sbp=flow.sbp.split(0)).to_global(world, flow.sbp.broadcast)  # all are connected
+open({ready!r} + str(flow.env.get_rank()), "w").close()
 programs.run(7, 3, {steps}, {fault!r}, 1, {at})
 """
 
 
 class Launched:
     def __init__(self, tmp_path, fault, ranks=3, **extra):
-        program = tmp_path / "program.py"
+        program, self.ready = tmp_path / "program.py", tmp_path / "ready"
         program.write_text(
             PROGRAM.format(
-                folder=str(Path(__file__).parent), fault=fault, steps=40 if fault else 10**6, at=10 if fault else None
+                folder=str(Path(__file__).parent),
+                ready=str(self.ready),
+                fault=fault,
+                steps=40 if fault else 10**6,
+                at=10 if fault else None,
             )
         )
         self.mark, self.port = f"mark-{uuid.uuid4().hex}", free_port()
@@ -67,10 +76,9 @@ class Launched:
                     variables = dict(
                         x.split("=", 1) for x in Path(f"/proc/{pid}/environ").read_text().split("\0") if "=" in x
                     )
-                    if "RANK" in variables and any(
-                        "memfd:holon-control" in x for x in Path(f"/proc/{pid}/maps").read_text().splitlines()
-                    ):
-                        found[int(variables["RANK"])] = pid
+                    rank = variables.get("RANK")
+                    if rank and Path(f"{self.ready}{rank}").exists():
+                        found[int(rank)] = pid
                 except (OSError, UnicodeDecodeError):
                     pass
             if len(found) == 3:

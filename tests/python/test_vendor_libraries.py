@@ -150,7 +150,7 @@ def test_a_library_that_is_no_backend(tmp_path):
     for code in (SEVEN, BACKEND + SEVEN):
         other = library(tmp_path / "libother.so", code)
         text = run(ASK, tmp_path, HOLON_CUDA_LIBRARY=str(other))
-        assert text == f"{other} cannot be loaded: it is no CUDA backend of Holon"
+        assert text == f"{other} cannot be loaded: it is not a CUDA backend of Holon"
 
 
 def test_no_backend_is_no_fault(tmp_path):
