@@ -92,18 +92,15 @@ _SUBMODULES = {
     "data",
     "distributed",
     "env",
-    "legacy",
     "linalg",
     "nn",
     "optim",
     "random",
-    "sysconfig",
-    "typing",
     "unittest",
     "utils",
 }
 
-# OneFlow's names for the two halves of to_global.
+# Names for the two halves of to_global.
 local_to_global = global_to_global = to_global  # type: ignore[name-defined]  # noqa: F821
 Tensor.local_to_global = Tensor.global_to_global = Tensor.to_global  # type: ignore[attr-defined]
 
@@ -193,12 +190,6 @@ def __getattr__(name):
         from importlib import import_module
 
         return globals().setdefault(name, getattr(import_module(f"{__name__}.{_LAZY[name]}"), name))
-    if name[:2] != "__":
-        from . import legacy
-
-        found = legacy.lookup(name)
-        if found is not None:
-            return found
     from ._missing import error
 
     prefix = _C.get_printoptions()["prefix"]

@@ -6,15 +6,15 @@ import sys
 
 from . import _C
 
-_C.set_package_folder(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+_C.add_package_folder(os.path.dirname(os.path.abspath(__file__)) + os.sep)
 
 
 def _place(traceback):
     # The innermost line of the user's program: the package's own frames say less.
-    folder, place = os.path.dirname(os.path.abspath(__file__)) + os.sep, ""
+    place = ""
     while traceback is not None:
         name = traceback.tb_frame.f_code.co_filename
-        if not name.startswith(folder) or not place:
+        if not place or _C.is_users_file(name):
             place = f"{name}:{traceback.tb_lineno}"
         traceback = traceback.tb_next
     return place

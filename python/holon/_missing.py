@@ -30,7 +30,7 @@ def error(path, name, known, otherwise=None):
 
 
 class Gone:
-    """Stands on a class for an attribute that programs for OneFlow know and that is not there: hasattr() is False."""
+    """On a class, an attribute that other frameworks' programs know and that is not there: hasattr() is False."""
 
     def __init__(self, text):
         self._text = text

@@ -45,10 +45,4 @@ def rdma_is_initialized():
 def __getattr__(name):
     from ._missing import error
 
-    if name[0] != "_":
-        # What older programs say of machines: env.machine([...]), env.init().
-        from .legacy import env
-
-        if hasattr(env, name):
-            return getattr(env, name)
     raise error("env", name, __all__)

@@ -28,9 +28,6 @@ def set_rng_state(new_state):
 
 
 def __getattr__(name):
-    if name[:2] != "__":
-        from .legacy import random as older  # random ops of job functions
+    from ._missing import error
 
-        if name in older.__all__:
-            return getattr(older, name)
-    raise AttributeError(f"holon.random has no '{name}'. It has {', '.join(__all__)}.")
+    raise error("random", name, __all__)

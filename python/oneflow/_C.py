@@ -1,5 +1,7 @@
 """flow._C: Holon's ops under the parameters that OneFlow's functions have. An op of the same parameters is itself."""
 
+from functools import wraps as _wraps
+
 import holon as _holon
 from holon import _C as _core
 
@@ -223,6 +225,24 @@ def relu(x, inplace=False):
 def one_hot(input, num_classes=-1, on_value=1, off_value=0):
     hot = _ops["one_hot"](input, num_classes)
     return hot if (on_value, off_value) == (1, 0) else _ops["where"](hot != 0, on_value, off_value)
+
+
+def _with_blobs(function):
+    """Of the functions here that the older interface has with other parameters: those of blobs are its."""
+
+    @_wraps(function)
+    def call(*args, **kwargs):
+        for value in (*args, *kwargs.values()):
+            if hasattr(type(value), "__holon_function__"):
+                return type(value).__holon_function__(function, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+slice, slice_update, zeros_like, ones_like, transpose = map(
+    _with_blobs, (slice, slice_update, zeros_like, ones_like, transpose)
+)
 
 
 def __getattr__(name):

@@ -9,12 +9,38 @@ import sys
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from operator import attrgetter
-from os import environ
+from os import environ, sep
+from os.path import abspath, dirname
+from types import ModuleType
 
 _PREFIX = __name__ + "."
 # The modules that are files here.
-_OWN = {"_C", "distributed"}
-_FILES = {*_OWN, "elsewhere", "missing"}
+_OWN = {"_C", "distributed", "framework", "sysconfig"}
+_FILES = {*_OWN, "elsewhere", "missing", "more", "single_client"}
+
+
+class _Extended(ModuleType):
+    """A module of Holon's, with the names of a module of the older interface besides."""
+
+    def __init__(self, name, holons, older):
+        super().__init__(name, holons.__doc__)
+        self.__dict__.update(_holons=holons, _older=older)
+
+    def __getattr__(self, name):
+        try:
+            return getattr(self._holons, name)
+        except AttributeError:
+            if name[:2] != "__":
+                older = import_module(self._older)
+                if name in older.__all__:
+                    return getattr(older, name)
+            raise
+
+    def __setattr__(self, name, value):
+        setattr(self._holons, name, value)
+
+    def __dir__(self):
+        return dir(self._holons)
 
 
 class _HolonsModules:
@@ -35,11 +61,12 @@ class _HolonsModules:
         name = module.__name__
         path = name[len(_PREFIX) :]
         _holon()
-        from .elsewhere import MODULES
+        from .elsewhere import EXTENDED, FILES, MODULES
 
-        target = "holon." + MODULES.get(path, path)
+        target = FILES[path] if path in FILES else "holon." + MODULES.get(path, path)
         try:
-            sys.modules[name] = import_module(target)
+            found = import_module(target)
+            sys.modules[name] = _Extended(name, found, EXTENDED[path]) if path in EXTENDED else found
         except ModuleNotFoundError as error:
             # What the module itself imports may be missing, too: that is told as it is.
             if error.name is None or not (target + ".").startswith(error.name + "."):
@@ -68,6 +95,7 @@ def _holon():
         holon = import_module("holon")
         holon.set_printoptions(prefix=__name__, gather=True)
         holon._C.set_numpy_copies(True)
+        holon._C.add_package_folder(dirname(abspath(__file__)) + sep)
         from .elsewhere import DEFAULTS, METHODS
         from .missing import tell
 
@@ -88,16 +116,23 @@ def __getattr__(name):
     holon = _holon()
     if name in _OWN:
         return import_module(_PREFIX + name)
-    from .elsewhere import FUNCTIONS, MODULES
+    from .elsewhere import EXTENDED, FILES, FUNCTIONS, MODULES
 
     if name in FUNCTIONS:
         return getattr(import_module(_PREFIX + "_C"), FUNCTIONS[name])
-    if name in MODULES:
+    if name in MODULES or name in EXTENDED or name in FILES:
         return import_module(_PREFIX + name)
-    return getattr(holon, name)
+    try:
+        return getattr(holon, name)
+    except AttributeError:
+        if name[:2] != "__":
+            found = import_module(_PREFIX + "single_client").lookup(name)
+            if found is not None:
+                return found
+        raise
 
 
 def __dir__():
-    from .elsewhere import FUNCTIONS, MODULES
+    from .elsewhere import FILES, FUNCTIONS, MODULES
 
-    return sorted({*dir(_holon()), *_OWN, *FUNCTIONS, *(m for m in MODULES if "." not in m)})
+    return sorted({*dir(_holon()), *_OWN, *FUNCTIONS, *(m for m in (*MODULES, *FILES) if "." not in m)})

@@ -2,9 +2,6 @@
 
 # Modules: only those that users' programs import.
 MODULES = {
-    "framework": "_framework",
-    "framework.tensor": "_framework",
-    "framework.dtype": "_framework",
     "nn.graph.graph_config": "nn.graph.config",
     "nn.graph.graph_block": "nn.graph.module",
     "nn.modules": "nn",
@@ -27,6 +24,20 @@ MODULES = {
     "autograd.autograd_function": "autograd",
     "comm.comm_ops": "comm",
     "utils.data.distributed": "utils.data.sampler",
+}
+
+# Modules that are files of this package under another name.
+FILES = {
+    "boxing.nccl": "oneflow.more.boxing.nccl",
+    "typing": "oneflow.single_client.typing",
+}
+
+# Modules of Holon's that have more names here, and the module of these.
+EXTENDED = {
+    "boxing": "oneflow.more.boxing",
+    "env": "oneflow.single_client.env",
+    "nn": "oneflow.single_client.nn",
+    "random": "oneflow.single_client.random",
 }
 
 # Defaults that are not Holon's: a class in Holon, its attribute, the value. The rules: eps under RMSprop's root,

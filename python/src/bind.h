@@ -88,8 +88,9 @@ nb::object to_list(const Tensor& t);
 Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bool requires_grad, nb::handle placement,
                         nb::handle sbp, bool pin_memory = false);
 
-// Files in here are the package's own and not the user's program. In ranks.cpp.
-std::string& package_folder();
+// Whether a source file of Python's is outside the folders that add_package_folder() has named: the user's program.
+// Pre: the interpreter's lock is held. In ranks.cpp.
+bool is_users_file(const char* file);
 
 // Indexing, in indexing.cpp.
 PyObject* get_item(PyObject* self, PyObject* key);

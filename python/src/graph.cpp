@@ -61,7 +61,7 @@ class UserLines {
     auto [it, fresh] = codes_.try_emplace(code.ptr());
     if (fresh) {
       const char* file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code.ptr())->co_filename);
-      it->second = {code, file && std::string_view(file).compare(0, package_folder().size(), package_folder()) != 0};
+      it->second = {code, file && is_users_file(file)};
       PyErr_Clear();
     }
     return it->second.second;

@@ -3,8 +3,10 @@
 #include <dlfcn.h>
 #include <nanobind/eval.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <vector>
 
 #include "args.h"
 #include "holon/array/memory.h"
@@ -21,9 +23,17 @@
 
 namespace holon::python {
 
-std::string& package_folder() {
-  static std::string folder;
-  return folder;
+namespace {
+
+std::vector<std::string>& package_folders() {
+  static std::vector<std::string> folders;
+  return folders;
+}
+
+}  // namespace
+
+bool is_users_file(const char* file) {
+  return std::ranges::none_of(package_folders(), [&](auto& f) { return std::string_view(file).starts_with(f); });
 }
 
 namespace {
@@ -55,7 +65,7 @@ void user_line(char* text, size_t size) {
     nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(f)));
     const char* file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code.ptr())->co_filename);
     if (!file) PyErr_Clear();
-    if (file && std::string_view(file).compare(0, package_folder().size(), package_folder()) != 0) {
+    if (file && is_users_file(file)) {
       const std::string line = ":" + std::to_string(PyFrame_GetLineNumber(f));
       // The end of a long path says more than its beginning.
       std::string_view shown(file), cut;
@@ -187,8 +197,11 @@ void bind_ranks(nb::module_& m) {
   dump_traceback = reinterpret_cast<decltype(dump_traceback)>(dlsym(RTLD_DEFAULT, "_Py_DumpTraceback"));
   set_blocking_hooks({release_lock, take_lock, look_at_signals, user_line, dump_stack});
   m.def(
-      "set_package_folder", [](const std::string& path) { package_folder() = path; }, "path"_a,
-      "Names a folder whose files are not part of the user's program: errors show the line that called into it.");
+      "add_package_folder", [](const std::string& path) { package_folders().push_back(path); }, "path"_a,
+      "Adds a folder whose files are not part of the user's program: errors show the line that called into it.");
+  m.def(
+      "is_users_file", [](const char* file) { return is_users_file(file); }, "file"_a,
+      "Returns whether a file is in none of these folders.");
   m.def(
       "user_line",
       [] {

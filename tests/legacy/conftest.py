@@ -1,8 +1,8 @@
 """Each test has a session of its own."""
 
+import oneflow as flow
 import pytest
-
-import holon as flow
+from harness.oneflow_texts import pytest_collection_finish, texts_of_oneflow  # noqa: F401
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from holon.legacy import arrays, losses, math, nn, windows
-
-import holon as flow
+import oneflow as flow
+from oneflow.single_client import arrays, losses, math, nn, windows
 
 
 @dataclasses.dataclass

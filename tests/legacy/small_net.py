@@ -1,9 +1,8 @@
 """A small classifier as a job function in each way of distributing it, and the same in eager mode."""
 
-import holon.typing as tp
 import numpy as np
-
-import holon as flow
+import oneflow as flow
+import oneflow.typing as tp
 
 ROWS, WIDE, CLASSES = 10, 8, 6
 

@@ -3,10 +3,9 @@
 import os
 
 import numpy as np
+import oneflow as flow
 import pytest
 from legacy.small_net import batches, model, run, stages, train_and_predict
-
-import holon as flow
 
 
 def values():
@@ -83,7 +82,7 @@ def test_load_variables():
         flow.load_variables({"other": bias}, ignore_mismatch=False)
     with pytest.raises(AssertionError, match=r"'hidden-bias' has the shape \[8\]; the value has \[7\]"):
         flow.load_variables({"hidden-bias": bias[:7]})
-    with pytest.raises(AssertionError, match="is holon.float32; the value is float64"):
+    with pytest.raises(AssertionError, match="is oneflow.float32; the value is float64"):
         flow.load_variables({"hidden-bias": bias.astype(np.float64)})
     with pytest.raises(AssertionError, match="takes a dict"):
         flow.load_variables([bias])

@@ -1,10 +1,9 @@
 """Initial values: their distribution, and that nothing but seed, name and whole shape decides them. Regularizers."""
 
 import numpy as np
+import oneflow as flow
 import pytest
-from holon.legacy import initializers, regularizers
-
-import holon as flow
+from oneflow.single_client import initializers, regularizers
 
 B, S = flow.sbp.broadcast, flow.sbp.split
 

@@ -2,11 +2,10 @@
 
 import threading
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
-
-import holon as flow
 
 X = np.ones((4, 2), np.float32)
 
@@ -40,16 +39,16 @@ def weight(shape=(2,), name="w", **options):
         (
             (X.tolist(),),
             AssertionError,
-            r"x must be a numpy.ndarray \(an array of holon.float32 \[4, 2\]\), got list of 4",
+            r"x must be a numpy.ndarray \(an array of oneflow.float32 \[4, 2\]\), got list of 4",
         ),
         ((flow.ones(4, 2),), AssertionError, "must be a numpy.ndarray .* got Tensor"),
         ((X[:3],), AssertionError, r"must have the shape \[4, 2\] of its placeholder, got \[3, 2\]"),
         (
             (X.astype(np.float64),),
             TypeError,
-            "must be holon.float32 as its placeholder, got float64. Convert it: x.astype",
+            "must be oneflow.float32 as its placeholder, got float64. Convert it: x.astype",
         ),
-        ((X.astype("U4"),), TypeError, "must be holon.float32 as its placeholder"),
+        ((X.astype("U4"),), TypeError, "must be oneflow.float32 as its placeholder"),
     ],
     ids=["none", "two", "list", "tensor", "shape", "dtype", "text"],
 )
@@ -257,7 +256,7 @@ def test_variable_on_other_devices():
 @pytest.mark.parametrize(
     "body, error, text",
     [
-        (lambda x: weight() + weight((3,)), ValueError, r"'w' is holon.float32 \[2\] .* cannot be .* \(3,\)"),
+        (lambda x: weight() + weight((3,)), ValueError, r"'w' is oneflow.float32 \[2\] .* cannot be .* \(3,\)"),
         (lambda x: weight() + weight(reuse=False), AssertionError, "has a variable 'w' already, and reuse=False"),
         (lambda x: weight(3), AssertionError, "the shape of 'w' must be a list or tuple, got 3"),
         (
@@ -384,7 +383,7 @@ def test_streams(body, text):
 def test_error_on_one_rank_reaches_the_caller():
     """What one rank alone raises ends the waits of the others,
     and each later call says why there is no session any more."""
-    from holon.legacy.record import op
+    from oneflow.single_client.record import op
 
     flow.config.gpu_device_num(3)
     threads = threading.active_count()
@@ -421,7 +420,7 @@ def test_error_of_a_value():
 
 
 def test_error_of_a_call_that_nobody_waits_for():
-    from holon.legacy.record import op
+    from oneflow.single_client.record import op
 
     flow.config.gpu_device_num(2)
 

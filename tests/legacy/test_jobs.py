@@ -2,12 +2,11 @@
 
 import re
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
 from legacy.small_net import CLASSES, WAYS, batches, data, eager, model, run, sgd, train_and_predict
-
-import holon as flow
 
 
 def close(a, b):
@@ -307,8 +306,8 @@ def test_inputs_of_each_dtype_split_along_each_axis(axis, dtype):
 def test_parts_are_a_pipeline():
     """Each device works through the parts one after the other and hands each on:
     the second has its first part before the first has its last."""
-    from holon.legacy import session
     from legacy.small_net import parts
+    from oneflow.single_client import session
 
     train, _ = train_and_predict(2, parts)
     train(*batches(1)[0])

@@ -8,8 +8,8 @@ from harness.ranks import launch, run
 PROGRAM = """
     import sys
     import numpy as np
-    import holon as flow
-    import holon.typing as tp
+    import oneflow as flow
+    import oneflow.typing as tp
     sys.path.insert(0, {tests!r})
     from legacy.small_net import WAYS, batches, data, train_and_predict
 
@@ -27,8 +27,8 @@ PROGRAM = """
 
 MIRRORED = """
     import numpy as np
-    import holon as flow
-    import holon.typing as tp
+    import oneflow as flow
+    import oneflow.typing as tp
 
     flow.config.gpu_device_num(2)
     config = flow.function_config()
@@ -105,8 +105,8 @@ def test_mirrored_view(program):
 
 def test_number_of_processes_is_that_of_devices(program):
     path = program("""
-        import holon as flow
-        import holon.typing as tp
+        import oneflow as flow
+        import oneflow.typing as tp
 
         @flow.global_function()
         def job() -> tp.Numpy:
@@ -123,9 +123,9 @@ def test_number_of_processes_is_that_of_devices(program):
 
 def test_error_of_one_process(program):
     path = program("""
-        import holon as flow
-        import holon.typing as tp
-        from holon.legacy.record import op
+        import oneflow as flow
+        import oneflow.typing as tp
+        from oneflow.single_client.record import op
 
         @op
         def odd(x):
@@ -147,8 +147,8 @@ def test_end_of_the_program_waits_for_callbacks(program):
     """And an error that nobody asked for is shown."""
     path = program("""
         import numpy as np
-        import holon as flow
-        import holon.typing as tp
+        import oneflow as flow
+        import oneflow.typing as tp
 
         flow.config.gpu_device_num(3)
 

@@ -1,11 +1,10 @@
 """The mirrored view: one array for each device in and out, and the steps of the whole batch."""
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
 from legacy.small_net import batches, data, run, sgd
-
-import holon as flow
 
 
 def close(a, b):
@@ -204,7 +203,7 @@ def bad(n, call, error, text):
         ([np.ones((4, 2), np.float32)], AssertionError, "has 1 entries; there are 2 devices"),
         ([np.ones((4, 2), np.float32), np.ones(4, np.float32)], AssertionError, r"x\[1\] must have 2 axes"),
         ([np.ones((4, 2), np.float32), np.ones((5, 2), np.float32)], AssertionError, r"\[5, 2\]: more elements"),
-        ([np.ones((4, 2), np.float32), np.ones((4, 2))], TypeError, "must be holon.float32 .* got float64"),
+        ([np.ones((4, 2), np.float32), np.ones((4, 2))], TypeError, "must be oneflow.float32 .* got float64"),
         ([np.ones((4, 2), np.float32), 3], AssertionError, r"x\[1\] must be a numpy.ndarray"),
     ],
     ids=["array", "length", "rank", "size", "dtype", "number"],

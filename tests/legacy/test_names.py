@@ -1,22 +1,21 @@
-"""`import holon as flow` and `import oneflow as flow` give the older names;
+"""`import oneflow as flow` gives the older names, `import holon` does not;
 the ops of both interfaces know blobs from tensors."""
 
 import subprocess
 import sys
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
 from harness.ranks import environment
-
-import holon as flow
 
 
 def test_holon_does_not_load_the_older_interface():
     code = """
         import holon, sys
         holon.nn.ReLU(), holon.nn.functional.relu(holon.ones(2))
-        assert not any("legacy" in m for m in sys.modules), [m for m in sys.modules if "legacy" in m]
+        assert not any("oneflow" in m for m in sys.modules), [m for m in sys.modules if "oneflow" in m]
     """
     subprocess.run(
         [sys.executable, "-c", "\n".join(line.strip() for line in code.splitlines())],
@@ -31,8 +30,7 @@ def test_names():
     import oneflow.typing
 
     assert oneflow.float32 is flow.float32  # which makes texts say "oneflow"
-    flow.set_printoptions(prefix="holon", gather=False)
-    assert oneflow.typing is tp is flow.legacy.typing
+    assert oneflow.typing is tp is flow.single_client.typing
     for name in (
         "global_function",
         "function_config",

@@ -1,9 +1,8 @@
 """Wrong calls of the older API's ops: what is raised, and that it says what was asked and found."""
 
+import oneflow as flow
 import pytest
-from holon.legacy import arrays, losses, math, nn, random, windows
-
-import holon as flow
+from oneflow.single_client import arrays, losses, math, nn, random, windows
 
 X, V, Im, W = flow.ones(4, 6), flow.ones(2, 3, 4), flow.ones(1, 2, 5, 5), flow.ones(3, 2, 3, 3)
 K = flow.tensor([1, 0], dtype=flow.int32)

@@ -4,12 +4,11 @@ values are NumPy's, and gradients do not depend on how many devices there are.""
 import pathlib
 import sys
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
-from holon.legacy import math
-
-import holon as flow
+from oneflow.single_client import math
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import op_cases as table  # noqa: E402

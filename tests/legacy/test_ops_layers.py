@@ -1,12 +1,11 @@
 """Layers in job functions on one device and on two:
 their variables, results, and what a step of training makes of them."""
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
-from holon.legacy import initializers
-
-import holon as flow
+from oneflow.single_client import initializers
 
 rng = np.random.default_rng(3)
 X = rng.normal(size=(6, 5)).astype(np.float32)

@@ -3,11 +3,10 @@ losses and predictions of two and three devices are those of one."""
 
 import math
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
-
-import holon as flow
 
 STEPS = 4
 rng = np.random.default_rng(8)

@@ -1,10 +1,9 @@
 """The ops by the names and parameters of the older API, as programs call them in job functions."""
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
-
-import holon as flow
 
 X = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
 Im = np.array([3, 0, 2], np.int32)
@@ -97,9 +96,9 @@ def test_calls(name):
 
 def test_names_are_found():
     for name in ("layers", "math", "optimizer", "regularizers"):
-        assert getattr(flow, name).__name__ == f"holon.legacy.{name}"
+        assert getattr(flow, name).__name__ == f"oneflow.single_client.{name}"
     assert flow.truncated_normal(0.1).stddev == 0.1
-    with pytest.raises(AttributeError, match="holon.random has no 'normally'"):
+    with pytest.raises(AttributeError, match="random has no 'normally'"):
         _ = flow.random.normally
     with pytest.raises(AttributeError, match="nn has no 'relu9'"):
         _ = flow.nn.relu9

@@ -4,10 +4,9 @@ import pathlib
 import sys
 
 import numpy as np
+import oneflow as flow
 import pytest
-from holon.legacy import arrays, losses, math, nn, random, record, windows
-
-import holon as flow
+from oneflow.single_client import arrays, losses, math, nn, random, record, windows
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import op_cases as table  # noqa: E402

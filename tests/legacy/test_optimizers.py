@@ -3,14 +3,13 @@ learning rates against their formulas."""
 
 import math
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
-from holon.legacy import initializers
-from holon.legacy import optimizer as o
-from holon.legacy.train_conf import optimizer_of
-
-import holon as flow
+from oneflow.single_client import initializers
+from oneflow.single_client import optimizer as o
+from oneflow.single_client.train_conf import optimizer_of
 
 B, S = flow.sbp.broadcast, flow.sbp.split
 RATES = o.PiecewiseConstantScheduler([1, 3], [0.5, 0.1, 0.02])

@@ -2,11 +2,10 @@
 
 import threading
 
-import holon.typing as tp
 import numpy as np
+import oneflow as flow
+import oneflow.typing as tp
 import pytest
-
-import holon as flow
 
 X = np.arange(6, dtype=np.float32).reshape(3, 2)
 

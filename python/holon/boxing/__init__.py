@@ -2,7 +2,7 @@
 
 from .. import _C
 
-__all__ = ["boxing_policy", "counters", "enable_fusion", "events", "explain", "nccl", "parameter_policy"]
+__all__ = ["boxing_policy", "counters", "events", "explain", "parameter_policy"]
 
 boxing_policy = _C.boxing_policy
 parameter_policy = _C.parameter_policy
@@ -45,15 +45,7 @@ def events():
     return _C.boxing_events()
 
 
-def enable_fusion(flag=True):
-    """Accepted, as all of boxing.nccl; has no effect."""
-
-
 def __getattr__(name):
-    if name == "nccl":
-        from importlib import import_module
-
-        return import_module(f"{__name__}.nccl")
     from .._missing import error
 
     raise error("boxing", name, __all__)

@@ -64,7 +64,7 @@ __all__ = sorted(
     and name not in ("module", "parameter")
 )
 
-# nn.dropout is a function of job functions (holon.legacy); the module of this name is found by import.
+# There is no function of this name here; the module is found by import.
 del dropout
 
 
@@ -79,11 +79,6 @@ def __getattr__(name):
         from importlib import import_module
 
         return import_module(f"{__name__}.parallel")
-    if name[:2] != "__":
-        from ..legacy import nn as older  # functions of job functions
-
-        if name in older.__all__:
-            return getattr(older, name)
     from .._missing import error
 
     raise error("nn", name, __all__)

@@ -29,7 +29,7 @@ class Parameter(Tensor):
 
     def __repr__(self):
         text = super().__repr__()
-        return text if _C.get_printoptions()["gather"] else "Parameter containing:\n" + text  # as OneFlow, as PyTorch
+        return text if _C.get_printoptions()["gather"] else "Parameter containing:\n" + text
 
     def __reduce_ex__(self, protocol):
         return Parameter, (self.detach(), self.requires_grad)

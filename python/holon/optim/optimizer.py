@@ -219,7 +219,7 @@ class Optimizer:
 
 
 def _accept(rule, ignored, allowed=("foreach", "fused", "contiguous_params")):
-    """Options of PyTorch and OneFlow that choose among implementations: there is one, which is always fused."""
+    """Options of PyTorch's that choose among implementations: there is one, which is always fused."""
     for name in ignored:
         if name not in allowed:
             raise TypeError(f"{rule} got an unexpected option {name!r}.")

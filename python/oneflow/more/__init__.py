@@ -1,0 +1,1 @@
+"""OneFlow's names in modules that are Holon's."""
