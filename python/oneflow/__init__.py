@@ -109,7 +109,7 @@ def _holon():
     return holon
 
 
-_loaded = []
+_loaded: list[bool] = []
 
 
 def __getattr__(name):
