@@ -213,7 +213,7 @@ class Choose {
 
   bool is_redistributed(size_t at) {
     const Node& n = g_.nodes[at];
-    for (size_t i = 0; i < n.in.size(); ++i)
+    for (size_t i = 0; i < wants_[at].size(); ++i)  // a free boxing has none
       if (wants_[at][i] && now(source(n.in[i])) != wants_[at][i]) return true;
     for (ValueId v : n.out)
       for (const Wanted& w : at_index(readers_, v))
