@@ -22,8 +22,9 @@ _FILES = {*_OWN, "elsewhere", "missing", "more", "single_client"}
 class _Extended(ModuleType):
     """A module of Holon's, with the names of a module of the older interface besides."""
 
-    def __init__(self, name, holons, older):
-        super().__init__(name, holons.__doc__)
+    def __init__(self, spec, holons, older):
+        super().__init__(spec.name, holons.__doc__)
+        self.__dict__.update(__spec__=spec, __package__=spec.name, __loader__=spec.loader)
         self.__dict__.update(_holons=holons, _older=older)
 
     def __getattr__(self, name):
@@ -66,7 +67,7 @@ class _HolonsModules:
         target = FILES[path] if path in FILES else "holon." + MODULES.get(path, path)
         try:
             found = import_module(target)
-            sys.modules[name] = _Extended(name, found, EXTENDED[path]) if path in EXTENDED else found
+            sys.modules[name] = _Extended(module.__spec__, found, EXTENDED[path]) if path in EXTENDED else found
         except ModuleNotFoundError as error:
             # What the module itself imports may be missing, too: that is told as it is.
             if error.name is None or not (target + ".").startswith(error.name + "."):

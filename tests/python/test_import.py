@@ -90,8 +90,8 @@ def test_oneflow_is_holon():
     code = """
 import oneflow as flow, oneflow.nn as nn, oneflow.nn.functional as F, holon
 from oneflow import optim
-print(flow.Tensor is holon.Tensor, nn is holon.nn, F is holon.nn.functional, optim is holon.optim, end=" ")
-print(nn.__name__, nn.__spec__.name)
+print(flow.Tensor is holon.Tensor, nn.Linear is holon.nn.Linear, F is holon.nn.functional, end=" ")
+print(optim is holon.optim, nn.__name__, nn.__spec__.name)
 print(flow.float32, flow.ones(2).shape)
 """
-    assert run(code) == "True True True True holon.nn holon.nn\noneflow.float32 oneflow.Size([2])"
+    assert run(code) == "True True True True oneflow.nn oneflow.nn\noneflow.float32 oneflow.Size([2])"
