@@ -1,5 +1,5 @@
-// Short rows are sorted by a block each, long ones by the library, whose sort is stable: by their keys, then by the rows
-// that these are of.
+// Short rows are sorted by a block each, long ones by the library, whose sort is stable: by their keys, then by the
+// rows that these are of.
 #include "holon/kernels/cuda/order.h"
 
 #include "holon/kernels/cuda/vendor_cub.h"

@@ -1,5 +1,5 @@
-// The device-wide algorithms of CUB, which comes with the toolkit. All of its templates are instantiated here: they take
-// long to compile.
+// The device-wide algorithms of CUB, which comes with the toolkit. All of its templates are instantiated here, as they
+// take long to compile.
 #include "holon/kernels/cuda/vendor_cub.h"
 
 #include <thrust/iterator/counting_iterator.h>
