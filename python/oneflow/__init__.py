@@ -1,8 +1,9 @@
-"""OneFlow's names on Holon: `import oneflow as flow` gives what `import holon` gives; only the texts say "oneflow".
+"""OneFlow's names on Holon: `import oneflow as flow` gives what `import holon` gives, in texts that say "oneflow", and
+OneFlow's older interface (single_client).
 
 This is only a table: modules that are files here (and what `python -m` starts), names that are elsewhere in
-Holon (elsewhere.py), functions whose parameters are others (_C.py), and names that are not there, with what to use
-instead (missing.py).
+Holon or here (elsewhere.py), functions whose parameters are others (_C.py), and names that are not there, with what
+to use instead (missing.py).
 """
 
 import sys
