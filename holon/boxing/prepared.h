@@ -81,9 +81,8 @@ class Prepared {
   std::shared_ptr<Data> data_;
 };
 
-// Many tensors of one dtype that change from one spec to another in one collective: gradients to be summed (P -> B, or
-// P
-// -> S(0)), parameters to be gathered (S(0) -> B), whatever one step does (regions.h: one_move).
+// Many tensors of one dtype that change from one spec to another in one collective: gradients to be summed (P -> B,
+// or P -> S(0)), parameters to be gathered (S(0) -> B), whatever one step does (regions.h: one_move).
 //
 // Each rank's parts of the tensors are in one buffer, row-major, at in_at() elements, and the results in another, at
 // out_at(); parts begin at multiples of 64 bytes. Sums are taken in the order of the placement's ranks, so that along
