@@ -19,6 +19,12 @@ namespace detail {
 template <class T>
 concept Index = std::integral<T> || std::is_enum_v<T>;
 
+// The [] of maps makes elements.
+template <class C>
+concept Sequence = !requires {
+  typename std::remove_cvref_t<C>::key_type;
+};
+
 [[noreturn]] void fail_index(int64_t index, size_t size);
 [[noreturn]] void fail_size(int64_t size);
 
@@ -42,7 +48,7 @@ constexpr size_t to_size(detail::Index auto n) {
 }
 
 // c[i], i being an integer or an enumerator. Pre: 0 <= i < the size of c.
-template <class C>
+template <detail::Sequence C>
 constexpr decltype(auto) at_index(C&& c, detail::Index auto i) {
 #ifdef HOLON_CHECK_INDICES
   if constexpr (requires { std::size(c); }) detail::check_index(i, static_cast<size_t>(std::size(c)));

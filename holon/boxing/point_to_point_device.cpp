@@ -130,7 +130,7 @@ void DeviceCrossing::make() {
   std::map<size_t, int64_t> staged_at;
   if (step.to->placement.index_of(rank_) >= 0)
     for (const comm::Pull& p : pulls_of(static_cast<int>(place_of(receivers, rank_))).pulls) {
-      at_index(staged_at, p.owners[0]) = p.dst_start;
+      staged_at[to_size(p.owners[0])] = p.dst_start;
       staged_elements_ += p.shape.numel();
     }
   for (const DeviceExchange::Message& m : exchange_->receives()) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,7 @@ TEST(Index, ElementsAreThoseOfTheContainer) {
   std::vector<bool> bits{true, false};
   at_index(bits, 1) = true;
   EXPECT_TRUE(bits[1]);
+  static_assert(!detail::Sequence<std::map<int, int>&> && detail::Sequence<std::vector<int>&>);
   EXPECT_EQ(to_size(5), size_t{5});
   EXPECT_EQ(to_size(UINT64_MAX), SIZE_MAX);
 }
