@@ -68,6 +68,7 @@ const Transfer& Plan::transfer(size_t step, int rank) const {
   if (known) return *known;
   auto& s = data_->steps[step];
   auto made = std::make_unique<Transfer>(transfer_of(*s.from, *s.to, data_->shape, rank, data_->hosts));
+  if (s.two_phase) split_in_phases(*made);
   if (slot.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *made.release();
   return *known;
 }
@@ -85,23 +86,19 @@ std::vector<Link> Plan::links(size_t number) const {
   for (int rank : step.to->placement.ranks()) {
     if (!step.communicates()) break;
     const Transfer& t = transfer(number, rank);
-    auto member = [&](int owner) { return at_index(t.members, owner); };
+    auto add_all = [&](const std::vector<Pull>& pulls) {
+      for (auto& pull : pulls)
+        for (int owner : pull.owners) add(at_index(t.members, owner), rank, pull.shape.numel());
+    };
     if (!step.two_phase) {
-      for (auto& pull : t.pulls)
-        for (int owner : pull.owners) add(member(owner), rank, pull.shape.numel());
+      add_all(t.pulls);
       continue;
     }
-    if (t.pulls.empty()) continue;
-    auto& owners = t.pulls[0].owners;
-    const auto parts = static_cast<int64_t>(owners.size());
-    const int64_t n = t.shape.numel(), place = std::find(owners.begin(), owners.end(), t.me) - owners.begin();
-    for (int64_t p = 0; p < parts; ++p) {
-      int from = member(at_index(owners, p));
-      add(from, rank, balanced_split(n, parts, place).size);
-      add(from, rank, balanced_split(n, parts, p).size);
-      if (auto it = found.find({from, rank}); it != found.end()) it->second.messages = 2;
-    }
+    add_all(t.sums);
+    add_all(t.shares);
   }
+  if (step.two_phase)
+    for (auto& [key, link] : found) link.messages = 2;
   std::vector<Link> list;
   for (auto& [key, link] : found) list.push_back(link);
   return list;
@@ -161,6 +158,11 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
       s.kind = e.kind;
       s.two_phase = e.two_phase;
       s.predicted_s = e.predicted_s;
+      if (s.kind == StepKind::kReduceExchange && !machine.hosts.one_host()) {
+        // Ranks of a host that want the same sum take it of the same addends, which may not be those that they have.
+        s.read_bytes = elements_read(*s.from, *s.to, shape, machine.hosts);
+        for (int64_t& n : s.read_bytes) n *= static_cast<int64_t>(size_bytes(dtype));
+      }
       s.out_bytes = e.out_bytes;
       s.host_bytes = e.host_bytes;
       s.label = fmt::format("{} {} -> {}", name(s.kind), s.from->nd_sbp, s.to->nd_sbp);

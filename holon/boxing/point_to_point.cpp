@@ -90,8 +90,8 @@ struct PointToPoint::Data {
     const std::vector<int> senders = sorted_ranks(*step.from), receivers = sorted_ranks(*step.to);
     auto pulls_of = [&](int receiver) {
       const Transfer& t = plan.transfer(crossing, at_index(receivers, receiver));
-      comm::MemberPulls pulls{t.pulls, contiguous_strides(t.shape)};
-      for (auto& pull : pulls.pulls)
+      std::vector<comm::Pull> pulls = t.pulls;
+      for (auto& pull : pulls)
         for (int& owner : pull.owners) {
           const int owner_rank = at_index(t.members, owner);
           owner = static_cast<int>(std::lower_bound(senders.begin(), senders.end(), owner_rank) - senders.begin());

@@ -90,12 +90,12 @@ void DeviceCrossing::make() {
   const auto shown = shown_by(plan_, step_, senders, receivers);
   // Towards a receiver: what the senders show it, one after the other.
   auto pulls_of = [&](int receiver) {
-    comm::MemberPulls pulls;
+    std::vector<comm::Pull> pulls;
     int64_t end = 0;
     for (size_t g = 0; g < senders.size(); ++g) {
       const Shown& s = at_index(shown[g], receiver);
       if (s.count == 0) continue;
-      pulls.pulls.push_back({{static_cast<int>(g)}, s.at, {1}, end, {s.count}});
+      pulls.push_back(comm::row_pull({static_cast<int>(g)}, s.at, end, s.count));
       end += s.count;
     }
     return pulls;
@@ -105,19 +105,14 @@ void DeviceCrossing::make() {
   auto object = std::make_unique<comm::PointToPoint>(senders, receivers, channel_, plan_.dtype(), pulls_of, linked);
 
   const Transfer& mine = plan_.transfer(step_, rank_);
-  exchange_ = std::make_unique<const DeviceExchange>(
-      static_cast<int>(mine.members.size()), mine.me,
-      [&](int member) {
-        const Transfer& t = plan_.transfer(step_, at_index(mine.members, member));
-        std::vector<PlacedPull> pulls;
-        for (const comm::Pull& p : t.pulls) pulls.push_back({p, contiguous_strides(t.shape)});
-        return pulls;
-      },
-      StepKind::kExchange);
+  const comm::PullsByMember pulls(mine.me, [&](int member) {
+    return plan_.transfer(step_, at_index(mine.members, member)).pulls;
+  });
+  exchange_ = std::make_unique<const comm::DeviceExchange>(static_cast<int>(mine.members.size()), mine.me, pulls);
   reads_own_ = exchange_->reads_own();
   senders_ = senders.size();
   const auto readers = object->readers();
-  for (const DeviceExchange::Message& m : exchange_->sends()) {
+  for (const comm::DeviceExchange::Message& m : exchange_->sends()) {
     const int peer = at_index(mine.members, m.peer);
     const size_t receiver = place_of(receivers, peer);
     const Shown& s = shown[place_of(senders, rank_)][receiver];
@@ -129,11 +124,11 @@ void DeviceCrossing::make() {
   }
   std::map<size_t, int64_t> staged_at;
   if (step.to->placement.index_of(rank_) >= 0)
-    for (const comm::Pull& p : pulls_of(static_cast<int>(place_of(receivers, rank_))).pulls) {
+    for (const comm::Pull& p : pulls_of(static_cast<int>(place_of(receivers, rank_)))) {
       staged_at[to_size(p.owners[0])] = p.dst_start;
       staged_elements_ += p.shape.numel();
     }
-  for (const DeviceExchange::Message& m : exchange_->receives()) {
+  for (const comm::DeviceExchange::Message& m : exchange_->receives()) {
     const int peer = at_index(mine.members, m.peer);
     const size_t sender = place_of(senders, peer);
     incoming_.push_back({m, sender, staged_at.at(sender), linked ? comm::device_link(peer, rank_, to) : nullptr});
@@ -157,7 +152,7 @@ void DeviceCrossing::send(const Array& part) {
       through_host = true;
       continue;
     }
-    o.way = ways[o.reader] = o.link->send(info, DeviceExchange::row_of(o.message, part, packed));
+    o.way = ways[o.reader] = o.link->send(info, comm::DeviceExchange::row_of(o.message, part, packed));
     if (!o.message.direct) o.link->uses(packed);
   }
   if (through_host && !shown_.defined()) shown_ = Array::empty({shown_elements_}, plan_.dtype());
@@ -165,7 +160,7 @@ void DeviceCrossing::send(const Array& part) {
   for (const Outgoing& o : outgoing_) {
     if (o.way || std::find(written.begin(), written.end(), o.host_at) != written.end()) continue;
     Array to = shown_.view({o.message.count}, {1}, o.host_at);
-    kernels::copy(DeviceExchange::row_of(o.message, part, packed), to);
+    kernels::copy(comm::DeviceExchange::row_of(o.message, part, packed), to);
     written.push_back(o.host_at);
   }
   const bool linked = !outgoing_.empty() && outgoing_[0].link;
@@ -191,7 +186,7 @@ void DeviceCrossing::receive(const Array& out) {
   std::vector<Copy> copies;
   std::vector<std::pair<comm::DeviceLink*, uint64_t>> under_way;
   for (const Incoming& in : incoming_) {
-    const Array row = DeviceExchange::row_of(in.message, out, received);
+    const Array row = comm::DeviceExchange::row_of(in.message, out, received);
     const uint64_t way = linked ? ways[in.sender] : 0;
     if (way == 0) {
       copies.push_back({staged_.view({in.message.count}, {1}, in.host_at), row});

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "holon/boxing/device_exchange.h"
 #include "holon/boxing/planner.h"
+#include "holon/comm/device_exchange.h"
 #include "holon/comm/device_link.h"
 #include "holon/comm/point_to_point.h"
 
@@ -37,14 +37,14 @@ class DeviceCrossing {
 
  private:
   struct Outgoing {
-    DeviceExchange::Message message;
+    comm::DeviceExchange::Message message;
     size_t reader;    // its place among object_->readers()
     int64_t host_at;  // in shown_
     comm::DeviceLink* link;
     uint64_t way = 0;  // over the link; 0: through the host's memory, or nothing is under way
   };
   struct Incoming {
-    DeviceExchange::Message message;
+    comm::DeviceExchange::Message message;
     size_t sender;
     int64_t host_at;  // in staged_
     comm::DeviceLink* link;
@@ -54,7 +54,7 @@ class DeviceCrossing {
   const Plan& plan_;
   const size_t step_;
   const int rank_, channel_;
-  std::unique_ptr<const DeviceExchange> exchange_;
+  std::unique_ptr<const comm::DeviceExchange> exchange_;
   std::unique_ptr<comm::PointToPoint> object_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;

@@ -5,13 +5,10 @@
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/base/trace.h"
-#include "holon/boxing/device_exchange.h"
+#include "holon/boxing/exchange.h"
 #include "holon/boxing/prepared.h"
 #include "holon/boxing/rank_step.h"
 #include "holon/boxing/step_chain.h"
-#include "holon/comm/device_communicator.h"
-#include "holon/comm/hosts/hosts_communicator.h"
-#include "holon/kernels/copy.h"
 
 namespace holon::boxing {
 
@@ -58,15 +55,12 @@ struct PreparedBatch::Data {
   Layout in, out;
   int64_t read_bytes = 0;
   std::vector<int> members;  // in_place: in the order of summation
-  std::vector<comm::Pull> pulls;
-  std::vector<Dims> dst_strides;  // of each pull
+  std::unique_ptr<const comm::GroupPulls> pulls;
   std::string label;
   uint64_t fingerprint = 0;
 
   const Context* bound = nullptr;
   comm::Communicator* group = nullptr;
-  std::unique_ptr<DeviceExchange> exchange;   // on devices, made by the first run
-  std::vector<comm::HostSchedule> schedules;  // of each tensor, where the group spans hosts
 
   size_t item() const { return size_bytes(dtype); }
 
@@ -93,21 +87,20 @@ struct PreparedBatch::Data {
   comm::CallInfo info() const { return {label.c_str(), dtype, Dims{in.elements}, fingerprint}; }
 
   // What a rank pulls, its members and its place among them.
-  std::vector<PlacedPull> pulls_of(int of_rank, const HostMap& hosts, std::vector<int>* of_members, int* me) const {
+  std::vector<comm::Pull> pulls_of(int of_rank, const HostMap& hosts, std::vector<int>* of_members, int* me) const {
     std::vector<Layout> layouts;  // of the members' parts before
     const Layout result = of_rank == rank ? out : layout_of(*to, of_rank);
-    std::vector<PlacedPull> all;
+    std::vector<comm::Pull> all;
     for (size_t i = 0; i < shapes.size(); ++i) {
-      const Transfer t = transfer_of(*from, *to, shapes[i], of_rank, hosts);
+      Transfer t = transfer_of(*from, *to, shapes[i], of_rank, hosts);
       if (layouts.empty())
         for (int m : t.members) layouts.push_back(layout_of(*from, m));
       *of_members = t.members;
       *me = t.me;
-      for (const comm::Pull& p : t.pulls) {
-        all.push_back({p, contiguous_strides(t.shape)});
-        comm::Pull& placed = all.back().pull;
-        placed.src_start += at_index(layouts, p.owners[0]).at[i];
-        placed.dst_start += result.at[i];
+      for (comm::Pull& p : t.pulls) {
+        p.src_start += at_index(layouts, p.owners[0]).at[i];
+        p.dst_start += result.at[i];
+        all.push_back(std::move(p));
       }
     }
     return all;
@@ -115,98 +108,39 @@ struct PreparedBatch::Data {
 
   void make_pulls(const HostMap& hosts) {
     int me = -1;
-    for (PlacedPull& p : pulls_of(rank, hosts, &members, &me)) {
-      const auto& owners = p.pull.owners;
-      const auto peers = static_cast<int64_t>(owners.size()) - std::count(owners.begin(), owners.end(), me);
-      read_bytes += peers * p.pull.shape.numel() * static_cast<int64_t>(item());
-      pulls.push_back(std::move(p.pull));
-      dst_strides.push_back(p.dst_strides);
+    if (in_place) {
+      members = addend_ranks(*from, fixed_axes(*from, *to), rank);
+      me = static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
+      pulls = std::make_unique<comm::RowPulls>(comm::RowPulls::Kind::kAllReduce, static_cast<int>(members.size()), me,
+                                               std::span(&in.elements, 1), dtype);
+    } else {
+      pulls_of(rank, hosts, &members, &me);
+      auto of_member = [this, hosts](int member) {
+        std::vector<int> theirs;
+        int place;
+        return pulls_of(at_index(members, member), hosts, &theirs, &place);
+      };
+      pulls = std::make_unique<comm::PullsByMember>(me, of_member, fingerprint | 1);
     }
-  }
-
-  void run_on_device(const Array& src, const Array& dst) {
-    comm::DeviceCommunicator* devices = nullptr;
-    if (on_alike_devices(*from, *to)) devices = comm::device_communicator(members, to->placement.device());
-    if (!devices) return run_through_host(src, dst);
-    if (in_place) return devices->all_reduce(info(), memory_of(src), memory_of(dst), in.elements, dtype);
-    comm::note_bytes(static_cast<uint64_t>(read_bytes));
-    if (!exchange) {
-      int me = group_place();
-      exchange = std::make_unique<DeviceExchange>(
-          static_cast<int>(members.size()), me,
-          [&](int member) {
-            std::vector<int> theirs;
-            int place;
-            return pulls_of(at_index(members, member), machine()->hosts, &theirs, &place);
-          },
-          StepKind::kExchange);
-    }
-    exchange->run(*devices, info(), has_in ? src : Array{}, has_out ? dst : Array{});
-  }
-  int group_place() const {
-    return static_cast<int>(std::find(members.begin(), members.end(), rank) - members.begin());
-  }
-
-  void run_through_host(const Array& src, const Array& dst) {
-    Array shown, arrived;
-    if (has_in) {
-      shown = Array::empty({in.elements}, dtype);
-      if (src.defined()) kernels::copy(src.view({in.elements}, {1}), shown);
-    }
-    if (has_out) arrived = in_place ? shown : Array::empty({out.elements}, dtype);
-    run_on_host(shown, arrived);
-    if (!has_out || !dst.defined()) return;
-    Array to = dst.view({out.elements}, {1});
-    kernels::copy(arrived, to);
+    read_bytes = pulls->elements_read(me) * static_cast<int64_t>(item());
   }
 
   void bind() {
     const Context* here = &Context::current();
     if (bound == here) return;
     if (!members.empty()) group = &comm::communicator(members);
-    if (auto* across = members.empty() || in_place ? nullptr : group->across_hosts()) {
-      schedules.clear();
-      for (const Dims& shape : shapes)
-        schedules.push_back(comm::make_schedule(
-            across->host_of(), group->index(),
-            [&](int member) {
-              const Transfer t = transfer_of(*from, *to, shape, at_index(members, member), machine()->hosts);
-              return comm::MemberPulls{t.pulls, contiguous_strides(t.shape)};
-            },
-            static_cast<int64_t>(item())));
-    }
     bound = here;
   }
 
-  // One message for each tensor and pair of ranks.
-  void run_across_hosts(comm::HostsCommunicator& across, const std::byte* src, std::byte* dst) const {
-    for (size_t i = 0; i < shapes.size(); ++i) {
-      comm::CallInfo call = info();
-      call.fingerprint += i;
-      const std::byte* part = src ? src + in.at[i] * static_cast<int64_t>(item()) : nullptr;
-      const size_t bytes = src ? to_size(in.shapes[i].numel()) * item() : 0;
-      std::byte* result = dst ? dst + out.at[i] * static_cast<int64_t>(item()) : nullptr;
-      across.pull(call, schedules[i], part, bytes, result, has_out ? contiguous_strides(out.shapes[i]) : Dims{});
-    }
-    comm::stats().calls -= shapes.size() - 1;
-  }
-
-  void run(const Array& from_array, const Array& to_array) {
-    if (boxing::on_device(*from) || boxing::on_device(*to)) return run_on_device(from_array, to_array);
-    run_on_host(from_array, to_array);
-  }
-
-  void run_on_host(const Array& from_array, const Array& to_array) {
+  void run(const Array& from_array, const Array& to_array) const {
+    if (boxing::on_device(*from) || boxing::on_device(*to))
+      return exchange(members, info(), *pulls,
+                      on_alike_devices(*from, *to) ? std::optional(to->placement.device()) : std::nullopt,
+                      has_in ? from_array : Array{}, has_out ? to_array : Array{});
     const std::byte* src = has_in ? memory_of(from_array) : nullptr;
     std::byte* dst = has_out ? memory_of(to_array) : nullptr;
-    const auto in_bytes = to_size(in.elements) * item();
-    if (in_place) return group->all_reduce(src, dst, in.elements, dtype);
-    comm::note_bytes(static_cast<uint64_t>(read_bytes));
-    if (auto* across = group->across_hosts()) return run_across_hosts(*across, src, dst);
-    auto peers = group->open(info(), src, src ? in_bytes : 0);
-    for (size_t i = 0; i < pulls.size(); ++i)
-      comm::pull_all({&pulls[i], 1}, dtype, peers, dst, dst_strides[i], to_size(out.elements) * item());
-    group->close();
+    group->pull(info(), *pulls, src, src ? to_size(in.elements) * item() : 0, dst,
+                dst ? to_size(out.elements) * item() : 0);
   }
 };
 
@@ -235,20 +169,7 @@ PreparedBatch PreparedBatch::prepare(const GlobalSpec* from, const GlobalSpec* t
   d.communicates = members(*from, *to, fixed_axes(*from, *to), from->placement.ranks()[0]).size() > 1;
   d.describe();
   if (!d.has_in && !d.has_out) return PreparedBatch(data);
-  if (d.in_place) {
-    d.members = addend_ranks(*from, fixed_axes(*from, *to), d.rank);
-    const auto n = static_cast<int64_t>(d.members.size());
-    // What all_reduce reads depends on where it cuts; small ones are summed whole.
-    const int64_t bytes = d.in.elements * static_cast<int64_t>(d.item());
-    const int64_t place = std::find(d.members.begin(), d.members.end(), d.rank) - d.members.begin();
-    d.read_bytes = bytes * (n - 1);
-    if (bytes > static_cast<int64_t>(comm::Communicator::kInlineBytes)) {
-      const int64_t lines = bytes / 64, mine = (lines * (place + 1) / n - lines * place / n) * 64;
-      d.read_bytes = mine * (n - 1) + bytes - mine;
-    }
-  } else {
-    d.make_pulls(machine()->hosts);
-  }
+  d.make_pulls(machine()->hosts);
   return PreparedBatch(data);
 }
 

@@ -1,27 +1,37 @@
 #include "holon/boxing/rank_step.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include "holon/base/index.h"
-#include "holon/base/small_vec.h"
-#include "holon/boxing/hosts.h"
-#include "holon/kernels/add_n.h"
-#include "holon/kernels/cpu/stream.h"
 #include "holon/kernels/regions.h"
 
 namespace holon::boxing {
-
-namespace {
-
-using Peers = std::span<const std::byte* const>;
-
-}  // namespace
 
 bool on_device(const Plan& plan) { return on_device(*plan.from()) || on_device(*plan.to()); }
 
 comm::CallInfo call_info(const Plan& plan, const Step& step) {
   return {step.label.c_str(), plan.dtype(), plan.shape(), step.fingerprint};
+}
+
+std::vector<comm::Pull> StepPulls::of(int member, int phase) const {
+  const auto pulls = of(plan_.transfer(number_, at_index(mine_.members, member)), phase);
+  return {pulls.begin(), pulls.end()};
+}
+
+std::span<const comm::Pull> StepPulls::of(const Transfer& t, int phase) const {
+  if (step_.two_phase) return phase == 0 ? t.sums : t.shares;
+  // A window on what the rank has is not pulled.
+  if (t.whole_own && step_.from->placement.device_type() == step_.to->placement.device_type()) return {};
+  return t.pulls;
+}
+
+comm::Collective StepPulls::collective() const {
+  switch (step_.kind) {
+    case StepKind::kAllReduce: return comm::Collective::kAllReduce;
+    case StepKind::kAllGather: return comm::Collective::kAllGather;
+    case StepKind::kReduceScatter: return comm::Collective::kReduceScatter;
+    default: return comm::Collective::kNone;
+  }
 }
 
 RankStep::RankStep(const Plan& plan, size_t number, int rank)
@@ -30,10 +40,7 @@ RankStep::RankStep(const Plan& plan, size_t number, int rank)
   const int index = to.placement.index_of(rank), own = from.placement.index_of(rank);
   const bool one_device = from.placement.device_type() == to.placement.device_type();
   on_device_ = holon::boxing::on_device(from) || holon::boxing::on_device(to);
-  if (step_->communicates() && (index >= 0 || own >= 0)) {
-    transfer_ = &plan.transfer(number, rank);
-    if (index >= 0) read_bytes_ = at_index(step_->read_bytes, index);
-  }
+  if (step_->communicates() && (index >= 0 || own >= 0)) transfer_ = &plan.transfer(number, rank);
   if (index < 0) return;
 
   makes_ = Makes::kPart;
@@ -74,8 +81,8 @@ int64_t RankStep::view_at(const Dims& strides) const {
 void RankStep::run(comm::Communicator* group, const std::byte* in, const Dims& in_strides, size_t in_bytes,
                    std::byte* out) const {
   if (communicates()) {
-    comm::note_bytes(static_cast<uint64_t>(read_bytes_));
-    return communicate(*group, in, in_bytes, out);
+    const size_t out_bytes = makes_ == Makes::kPart ? to_size(shape_.numel()) * size_bytes(plan_->dtype()) : 0;
+    return group->pull(call_info(*plan_, *step_), StepPulls(*plan_, number_, *transfer_), in, in_bytes, out, out_bytes);
   }
   if (makes_ != Makes::kPart) return;
   const auto item = static_cast<int64_t>(size_bytes(plan_->dtype()));
@@ -88,48 +95,6 @@ void RankStep::run(comm::Communicator* group, const std::byte* in, const Dims& i
   if (int64_t bytes = shape_.numel() * item) std::memset(out, 0, to_size(bytes));
   if (copies_)
     kernels::copy_region(out + view_at(out_strides) * item, out_strides, in, in_strides, copied_shape_, item);
-}
-
-// Every rank sums one piece and then takes the others' sums.
-void RankStep::reduce_in_two_phases(comm::Communicator& group, const std::byte* in, size_t in_bytes,
-                                    std::byte* out) const {
-  const DType dtype = plan_->dtype();
-  auto item = static_cast<int64_t>(size_bytes(dtype));
-  const int64_t n = shape_.numel();
-  // Without elements there are no pulls, but the group still communicates: its other steps are those of larger groups.
-  std::span<const int> owners;
-  if (n) owners = transfer_->pulls[0].owners;
-  auto parts = static_cast<int64_t>(owners.size());
-  auto place = std::find(owners.begin(), owners.end(), transfer_->me) - owners.begin();
-
-  const comm::CallInfo info = call_info(*plan_, *step_);
-  Peers peers = group.open(info, in, in_bytes);
-  if (n) {
-    Interval mine = balanced_split(n, parts, place);
-    SmallVec<const void*, 64> addends;
-    for (int owner : owners) addends.push_back(at_index(peers, owner) + mine.begin * item);
-    kernels::add_n(out + mine.begin * item, addends, mine.size, dtype);
-  }
-  const auto out_bytes = to_size(n * item);
-  peers = group.open(info, out, out_bytes);  // this closes the first phase
-  for (int64_t p = 0; p < parts; ++p) {
-    Interval piece = balanced_split(n, parts, p);
-    if (p == place || piece.size == 0) continue;
-    const std::byte* from = at_index(peers, at_index(owners, p)) + piece.begin * item;
-    kernels::copy_bytes(out + piece.begin * item, from, to_size(piece.size * item), out_bytes);
-  }
-  group.close();
-}
-
-void RankStep::communicate(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const {
-  if (auto* across = group.across_hosts())
-    return run_across_hosts(*plan_, number_, *transfer_, *across, in, in_bytes, out);
-  if (step_->two_phase) return reduce_in_two_phases(group, in, in_bytes, out);
-  Peers peers = group.open(call_info(*plan_, *step_), in, in_bytes);
-  if (makes_ == Makes::kPart)
-    comm::pull_all(transfer_->pulls, plan_->dtype(), peers, out, contiguous_strides(shape_),
-                   to_size(shape_.numel()) * size_bytes(plan_->dtype()));
-  group.close();
 }
 
 }  // namespace holon::boxing

@@ -9,6 +9,27 @@
 
 namespace holon::boxing {
 
+// What the members of a step pull.
+class StepPulls final : public comm::GroupPulls {
+ public:
+  // Pre: the plan outlives it; mine is that of the rank.
+  StepPulls(const Plan& plan, size_t number, const Transfer& mine)
+      : plan_(plan), step_(plan.steps()[number]), mine_(mine), number_(number) {}
+  int phases() const override { return step_.two_phase ? 2 : 1; }
+  std::span<const comm::Pull> mine(int phase) const override { return of(mine_, phase); }
+  std::vector<comm::Pull> of(int member, int phase) const override;
+  uint64_t key() const override { return step_.fingerprint; }
+  comm::Collective collective() const override;
+
+ private:
+  std::span<const comm::Pull> of(const Transfer& t, int phase) const;
+
+  const Plan& plan_;
+  const Step& step_;
+  const Transfer& mine_;
+  const size_t number_;
+};
+
 class RankStep {
  public:
   enum class Makes : uint8_t {
@@ -41,11 +62,6 @@ class RankStep {
   bool on_device() const { return on_device_; }
 
  private:
-  Array communicate_on_device(const Array& part, Array out) const;
-  Array communicate_through_host(const Array& part, Array out) const;
-  void communicate(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const;
-  void reduce_in_two_phases(comm::Communicator& group, const std::byte* in, size_t in_bytes, std::byte* out) const;
-
   const Plan* plan_;
   const Step* step_;
   const Transfer* transfer_ = nullptr;
@@ -54,7 +70,6 @@ class RankStep {
   bool on_device_ = false;
   bool zeros_ = false;  // fills with zeros, and copies the part before into them where copies_
   bool copies_ = false;
-  int64_t read_bytes_ = 0;
   Dims shape_, copied_shape_;
   Dims at_;  // where the window begins in the part before or, with zeros, where that part begins in the new one
 };

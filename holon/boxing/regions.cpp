@@ -72,6 +72,9 @@ int64_t linear(const Dims& offset, const Dims& strides) {
 
 // What has been asked of whom so far.
 struct Asked {
+  explicit Asked(const GlobalSpec& from) {
+    give.resize(to_size(*std::max_element(from.placement.ranks().begin(), from.placement.ranks().end()) + 1));
+  }
   std::vector<int64_t> give;  // elements, by rank
   // By host, source part and region: the replica of it that a rank of that host takes from another host. The next one
   // that wants the region takes the same, so that it crosses once.
@@ -135,6 +138,7 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
     Pull pull{};
     pull.shape = region.shape;
     pull.src_strides = contiguous_strides(src.shape);
+    pull.dst_strides = dst_strides;
     for (int i = 0; i < region.offset.size(); ++i) {
       int64_t at = region.offset[i];
       region.offset[i] = at - src.offset[i];
@@ -241,9 +245,7 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
   t.shape = slice_of(shape, to.placement, to.nd_sbp, index).shape;
 
   SourceGrid grid(from, fixed);
-  Asked asked;
-  asked.give.resize(to_size(
-      std::max(*std::max_element(from.placement.ranks().begin(), from.placement.ranks().end()), t.members.back()) + 1));
+  Asked asked(from);
   // The choice among replicas depends on what the ranks before this one have chosen.
   if (grid.replicas.numel() > 1)
     for (int before = 0; before < index; ++before) pulls_of(from, to, fixed, grid, shape, before, hosts, asked);
@@ -252,6 +254,38 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
     for (int& owner : pull.owners) owner = position(owner);
   t.whole_own = t.pulls.size() == 1 && t.pulls[0].owners.size() == 1 && t.pulls[0].owners[0] == t.me;
   return t;
+}
+
+std::vector<int64_t> elements_read(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape,
+                                   const HostMap& hosts) {
+  const unsigned fixed = fixed_axes(from, to);
+  SourceGrid grid(from, fixed);
+  Asked asked(from);
+  std::vector<int64_t> elements;
+  for (int i = 0; i < to.placement.size(); ++i) {
+    const int rank = at_index(to.placement.ranks(), i);
+    int64_t read = 0;
+    for (const Pull& pull : pulls_of(from, to, fixed, grid, shape, i, hosts, asked))
+      for (int owner : pull.owners) read += owner == rank ? 0 : pull.shape.numel();
+    elements.push_back(read);
+  }
+  return elements;
+}
+
+void split_in_phases(Transfer& t) {
+  const int64_t n = t.shape.numel();
+  if (n == 0) return;
+  const std::vector<int>& owners = t.pulls[0].owners;
+  const auto parts = static_cast<int64_t>(owners.size());
+  const auto place = std::find(owners.begin(), owners.end(), t.me) - owners.begin();
+  for (int64_t p = 0; p < parts; ++p) {
+    const Interval piece = balanced_split(n, parts, p);
+    if (piece.size == 0) continue;
+    if (p == place)
+      t.sums.push_back(comm::row_pull(owners, piece.begin, piece.begin, piece.size));
+    else
+      t.shares.push_back(comm::row_pull({at_index(owners, p)}, piece.begin, piece.begin, piece.size));
+  }
 }
 
 }  // namespace holon::boxing

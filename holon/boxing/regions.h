@@ -37,6 +37,8 @@ struct Transfer {
   Dims shape;                // of my part of the target
   std::vector<Pull> pulls;   // they cover my part, and no element twice; empty outside the target's placement
   bool whole_own = false;    // my part of the target is a region in my part of the source: pulls.size() == 1
+  // Of an all_reduce in two phases (split_in_phases): what I sum, and what I then copy from those who have summed it.
+  std::vector<Pull> sums, shares;
 };
 
 // Pre: one_move(from, to); rank is in one of the placements. A rank prefers its own data; among the owners of equal
@@ -45,6 +47,13 @@ struct Transfer {
 // owner.
 Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank,
                      const HostMap& hosts = {});
+
+// What each rank of the target reads of others then, in elements, by its place in to.placement.
+std::vector<int64_t> elements_read(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape,
+                                   const HostMap& hosts);
+
+// Works out sums and shares. Pre: all members sum the same elements, as transfer_of() has found.
+void split_in_phases(Transfer& t);
 
 // The common region of two slices, false if it is empty.
 bool intersect(const Slice& a, const Slice& b, Slice* out);

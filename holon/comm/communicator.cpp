@@ -16,8 +16,6 @@
 #include "holon/comm/inprocess/thread_world.h"
 #include "holon/comm/shm/process_world.h"
 #include "holon/comm/world.h"
-#include "holon/kernels/add_n.h"
-#include "holon/kernels/cpu/stream.h"
 
 namespace holon::comm {
 
@@ -27,8 +25,8 @@ namespace {
 class SelfCommunicator final : public Communicator {
  public:
   SelfCommunicator(int rank, CommStats& stats) : Communicator({rank}, 0), stats_(stats) {}
-  std::span<const std::byte* const> open(const CallInfo&, const void* data, size_t) override {
-    ++stats_.calls;
+  std::span<const std::byte* const> open(const CallInfo& info, const void* data, size_t) override {
+    stats_.calls += info.continues ? 0 : 1;
     data_ = static_cast<const std::byte*>(data);
     return {&data_, 1};
   }
@@ -59,15 +57,10 @@ CommPart& part() { return Context::current().part<CommPart>(); }
 
 int64_t total(std::span<const int64_t> counts) { return std::accumulate(counts.begin(), counts.end(), int64_t{0}); }
 
-int64_t before(std::span<const int64_t> counts, int k) {
-  return std::accumulate(counts.begin(), counts.begin() + k, int64_t{0});
-}
+uint64_t hash_counts(std::span<const int64_t> counts) { return hash_bytes(counts.data(), counts.size_bytes()); }
 
-// Peers' pointers, each moved by the same number of bytes.
-SmallVec<const void*, 64> shifted(std::span<const std::byte* const> peers, size_t bytes) {
-  SmallVec<const void*, 64> result(peers.size());
-  for (size_t i = 0; i < peers.size(); ++i) result[i] = peers[i] + bytes;
-  return result;
+void check_count(const char* op, int64_t count) {
+  if (count < 0) fail_value("{}: the count is {}; it must be 0 or more.", op, count);
 }
 
 }  // namespace
@@ -148,25 +141,11 @@ void set_call_site(const char* text) {
   p.site[n] = 0;
 }
 
-uint64_t Communicator::hash_counts(std::span<const int64_t> counts) {
-  return hash_bytes(counts.data(), counts.size_bytes());
-}
-
 void Communicator::check_counts(const char* op, std::span<const int64_t> counts) const {
   if (counts.size() != to_size(size()))
     fail_value("{}: {} counts were given for a group of {} ranks; give one for each.", op, counts.size(), size());
   for (int64_t c : counts)
     if (c < 0) fail_value("{}: a count is {}; counts must be 0 or more.", op, c);
-}
-
-void Communicator::check_count(const char* op, int64_t count) {
-  if (count < 0) fail_value("{}: the count is {}; it must be 0 or more.", op, count);
-}
-
-void Communicator::check_root(int root_index) const {
-  if (root_index < 0 || root_index >= size())
-    fail_value("broadcast: the root is member {} of a group of {} ranks; members are counted from 0.", root_index,
-               size());
 }
 
 void Communicator::barrier() {
@@ -184,64 +163,51 @@ void Communicator::all_gather_bytes(const CallInfo& info, const void* mine, size
   note_bytes(bytes * (peers.size() - 1));
 }
 
-void Communicator::all_reduce(const void* in, void* out, int64_t count, DType dtype) {
-  check_count("all_reduce", count);
-  const size_t unit = size_bytes(dtype), bytes = to_size(count) * unit;
-  CallInfo info{"all_reduce", dtype, {count}, static_cast<uint64_t>(count)};
-  auto peers = open(info, in, bytes);
-  const int n = size();
-  if (bytes <= kInlineBytes || n == 1) {
-    kernels::add_n(out, shifted(peers, 0), count, dtype);
-    close();
-    note_bytes(bytes * to_size(n - 1));
-    return;
-  }
-  // Each member adds one stretch and shows it; then everybody copies the others'. Stretches end at cache lines.
-  const int64_t line = static_cast<int64_t>(64 / unit), lines = (count + line - 1) / line;
-  auto begin_of = [&](int k) { return std::min(count, lines * k / n * line); };
-  const int64_t begin = begin_of(index()), mine = begin_of(index() + 1) - begin;
-  auto* result = static_cast<std::byte*>(out);
-  const size_t at = to_size(begin) * unit, mine_bytes = to_size(mine) * unit;
-  kernels::add_n(result + at, shifted(peers, at), mine, dtype);
-  note_bytes(mine_bytes * to_size(n - 1));
-  auto sums = open(info, result + at, mine_bytes);
-  --stats().calls;
-  // Starting behind oneself, the members read from different places at a time.
-  for (int i = 1; i < n; ++i) {
-    const int k = (index() + i) % n;
-    const size_t from = to_size(begin_of(k)) * unit, size = to_size(begin_of(k + 1)) * unit - from;
-    kernels::copy_bytes(result + from, at_index(sums, k), size, bytes);
+void Communicator::pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
+                        size_t out_bytes) {
+  do_pull(info, pulls, in, in_bytes, out, out_bytes);
+  note_bytes(to_size(pulls.elements_read(index_)) * size_bytes(info.dtype));
+}
+
+void Communicator::do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
+                           size_t out_bytes) {
+  CallInfo call = info;
+  for (int phase = 0; phase < pulls.phases(); ++phase) {
+    const auto parts = phase == 0 ? open(call, in, in_bytes) : open(call, out, out_bytes);
+    pull_all(pulls.mine(phase), info.dtype, parts, static_cast<std::byte*>(out), out_bytes);
+    call.continues = true;
   }
   close();
-  note_bytes(bytes - mine_bytes);
+}
+
+const RowPulls& Communicator::rows(RowPulls::Kind kind, std::span<const int64_t> counts, DType dtype) {
+  auto& kept = recent_rows_[hash_words(static_cast<uint64_t>(kind), hash_counts(counts)) % recent_rows_.size()];
+  if (!kept || !kept->is(kind, counts, dtype))
+    kept = std::make_unique<const RowPulls>(kind, size(), index_, counts, dtype);
+  return *kept;
+}
+
+void Communicator::all_reduce(const void* in, void* out, int64_t count, DType dtype) {
+  check_count("all_reduce", count);
+  const size_t bytes = to_size(count) * size_bytes(dtype);
+  pull({"all_reduce", dtype, {count}, static_cast<uint64_t>(count)},
+       rows(RowPulls::Kind::kAllReduce, {&count, 1}, dtype), in, bytes, out, bytes);
 }
 
 void Communicator::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("reduce_scatter", counts);
   const size_t unit = size_bytes(dtype);
-  const int64_t count = total(counts), mine = at_index(counts, index());
-  auto peers = open({"reduce_scatter", dtype, {count}, hash_counts(counts)}, in, to_size(count) * unit);
-  kernels::add_n(out, shifted(peers, to_size(before(counts, index())) * unit), mine, dtype);
-  close();
-  note_bytes(to_size(mine) * unit * to_size(size() - 1));
+  const int64_t count = total(counts);
+  pull({"reduce_scatter", dtype, {count}, hash_counts(counts)}, rows(RowPulls::Kind::kReduceScatter, counts, dtype), in,
+       to_size(count) * unit, out, to_size(at_index(counts, index_)) * unit);
 }
 
 void Communicator::all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("all_gather", counts);
   const size_t unit = size_bytes(dtype);
-  const int64_t mine = at_index(counts, index());
-  auto peers = open({"all_gather", dtype, {mine}, hash_counts(counts)}, in, to_size(mine) * unit);
-  const size_t all = to_size(total(counts)) * unit;
-  uint64_t read = 0;
-  for (int i = 0; i < size(); ++i) {
-    const int k = (index() + i) % size();
-    const size_t bytes = to_size(at_index(counts, k)) * unit;
-    auto* to = static_cast<std::byte*>(out) + to_size(before(counts, k)) * unit;
-    kernels::copy_bytes(to, at_index(peers, k), bytes, all);
-    if (k != index()) read += bytes;
-  }
-  close();
-  note_bytes(read);
+  const int64_t mine = at_index(counts, index_);
+  pull({"all_gather", dtype, {mine}, hash_counts(counts)}, rows(RowPulls::Kind::kAllGather, counts, dtype), in,
+       to_size(mine) * unit, out, to_size(total(counts)) * unit);
 }
 
 std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send_counts,
@@ -255,7 +221,6 @@ std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send
   std::copy(send_counts.begin(), send_counts.end(), mine.begin());
   std::copy(recv_counts.begin(), recv_counts.end(), mine.begin() + n);
   all_gather_bytes({"all_to_all", dtype, {total(send_counts)}}, mine.data(), mine.size() * sizeof(int64_t), all.data());
-  --stats().calls;
   std::vector<int64_t> sent(n * n);
   for (size_t i = 0; i < n; ++i) std::copy_n(&all[i * 2 * n], n, &sent[i * n]);
   auto expected = [&](size_t to, size_t from) { return all[to * 2 * n + n + from]; };
@@ -271,33 +236,23 @@ std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send
 
 void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t> send_counts,
                               std::span<const int64_t> recv_counts, DType dtype) {
-  auto sent = exchange_counts(send_counts, recv_counts, dtype);
-  const size_t unit = size_bytes(dtype), n = to_size(size());
-  auto peers = open({"all_to_all", dtype, {total(send_counts)}}, in, to_size(total(send_counts)) * unit);
-  const size_t received = to_size(total(recv_counts)) * unit;
-  uint64_t read = 0;
-  for (int i = 0; i < size(); ++i) {
-    const size_t k = to_size((index() + i) % size());
-    const size_t from = to_size(before(std::span<const int64_t>(sent).subspan(k * n, n), index())) * unit;
-    const size_t to = to_size(before(recv_counts, static_cast<int>(k))) * unit;
-    const size_t bytes = to_size(recv_counts[k]) * unit;
-    kernels::copy_bytes(static_cast<std::byte*>(out) + to, peers[k] + from, bytes, received);
-    if (static_cast<int>(k) != index()) read += bytes;
-  }
-  close();
-  note_bytes(read);
+  const auto sent = exchange_counts(send_counts, recv_counts, dtype);
+  const size_t unit = size_bytes(dtype);
+  const int64_t count = total(send_counts);
+  pull({"all_to_all", dtype, {count}, 0, true}, RowPulls(RowPulls::Kind::kAllToAll, size(), index_, sent, dtype), in,
+       to_size(count) * unit, out, to_size(total(recv_counts)) * unit);
 }
 
 void Communicator::broadcast(void* data, int64_t count, DType dtype, int root_index) {
   check_count("broadcast", count);
-  check_root(root_index);
+  if (root_index < 0 || root_index >= size())
+    fail_value("broadcast: the root is member {} of a group of {} ranks; members are counted from 0.", root_index,
+               size());
   const size_t bytes = to_size(count) * size_bytes(dtype);
-  const bool root = index() == root_index;
-  CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};
-  auto peers = open(info, root ? data : nullptr, root ? bytes : 0);
-  if (!root) kernels::copy_bytes(data, at_index(peers, root_index), bytes);
-  close();
-  if (!root) note_bytes(bytes);
+  const bool root = index_ == root_index;
+  const int64_t counts[] = {count, root_index};
+  pull({"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)},
+       rows(RowPulls::Kind::kBroadcast, counts, dtype), root ? data : nullptr, root ? bytes : 0, data, bytes);
 }
 
 }  // namespace holon::comm

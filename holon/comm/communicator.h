@@ -1,19 +1,24 @@
-// A Communicator moves bytes between the ranks of one group. Peers read each other's buffers in place (open ... close):
-// a collective is one copy, or one sum, from where the data lies.
+// A Communicator moves bytes between the ranks of one group. Everything that it moves it moves by pulls (pull.h): each
+// member takes the regions that it needs from where the others have them, adding where there are addends, so that a
+// collective is one copy, or one sum.
 //
 // Every call below that is marked Collective is made by all ranks of the group in the same order. A rank that calls
 // something else, dies, ends or does not come in time makes the others raise a RuntimeError that says so; nothing
 // hangs.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "holon/array/dims.h"
 #include "holon/array/dtype.h"
+#include "holon/comm/pull.h"
+#include "holon/comm/row_pulls.h"
 
 namespace holon::comm {
 
@@ -23,9 +28,8 @@ struct CallInfo {
   DType dtype = DType::kUInt8;
   Dims shape = {};
   uint64_t fingerprint = 0;  // whatever else must be alike, hashed by the caller
+  bool continues = false;    // a part of the call before, counted there
 };
-
-class HostsCommunicator;
 
 class Communicator {
  public:
@@ -50,23 +54,27 @@ class Communicator {
   // Collective. out, of size() * bytes, receives every member's bytes in the group's order.
   void all_gather_bytes(const CallInfo& info, const void* mine, size_t bytes, void* out);
 
-  // Contiguous collectives over elements of dtype. Sums are taken in the group's order, for float16 and bfloat16 in
-  // float32, and have the same bits on every rank. Collective, all of them.
+  // Collective. Does this member's pulls, of elements of info.dtype. in: its part, null where nobody reads one; out:
+  // its result, null where it pulls nothing. A member may write to its out what others read of its in only where these
+  // bytes are at most kInlineBytes, or the others read them in another phase. Counts what is read from others.
+  void pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
+            size_t out_bytes);
+
+  // Contiguous collectives over elements of dtype. Sums are taken in the group's order (over several hosts: on each
+  // host first, then in the order of hosts), for float16 and bfloat16 in float32, and have the same bits on every rank.
+  // Collective, all of them.
   // out[i] = the sum of all members' in[i]; in may be out.
-  virtual void all_reduce(const void* in, void* out, int64_t count, DType dtype);
+  void all_reduce(const void* in, void* out, int64_t count, DType dtype);
   // Member k gets counts[k] elements: the sum of everybody's in, after the first counts[0] + ... + counts[k-1].
-  virtual void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
+  void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
   // out: the members' parts one after the other, counts[k] elements of member k. in may be in its place in out.
-  virtual void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
+  void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype);
   // Sends send_counts[k] elements to member k and receives recv_counts[k] of it, both packed in the group's order.
   // Pre: in and out do not overlap. Errors: member k sends another number than it is expected to.
-  virtual void all_to_all(const void* in, void* out, std::span<const int64_t> send_counts,
-                          std::span<const int64_t> recv_counts, DType dtype);
+  void all_to_all(const void* in, void* out, std::span<const int64_t> send_counts, std::span<const int64_t> recv_counts,
+                  DType dtype);
   // data of the member root_index is copied to all.
-  virtual void broadcast(void* data, int64_t count, DType dtype, int root_index);
-
-  // Where the group spans several hosts, its own interface; else nullptr.
-  virtual HostsCommunicator* across_hosts() { return nullptr; }
+  void broadcast(void* data, int64_t count, DType dtype, int root_index);
 
   // Buffers of at most this size travel inside the control slots: one synchronisation, no close to wait for.
   static constexpr size_t kInlineBytes = 4096;
@@ -74,18 +82,21 @@ class Communicator {
  protected:
   Communicator(std::vector<int> ranks, int index) : ranks_(std::move(ranks)), index_(index) {}
 
-  // Errors: not one count for each member, a negative one; no such member.
+ private:
+  // How the transport pulls. By default members read each other's buffers between open() and close().
+  virtual void do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
+                       size_t out_bytes);
+  // Errors: not one count for each member, a negative one.
   void check_counts(const char* op, std::span<const int64_t> counts) const;
-  static void check_count(const char* op, int64_t count);
-  void check_root(int root_index) const;
-  static uint64_t hash_counts(std::span<const int64_t> counts);
   // What every member sends to every other: row i holds member i's counts. Collective. Errors: a pair disagrees.
   std::vector<int64_t> exchange_counts(std::span<const int64_t> send_counts, std::span<const int64_t> recv_counts,
                                        DType dtype);
+  // Those of recent collectives are kept, as programs repeat the same.
+  const RowPulls& rows(RowPulls::Kind kind, std::span<const int64_t> counts, DType dtype);
 
- private:
   const std::vector<int> ranks_;
   const int index_;
+  std::array<std::unique_ptr<const RowPulls>, 8> recent_rows_;
 };
 
 // The communicator of these ranks, made on first use and kept by the rank's context. Errors: no ranks, one that the

@@ -14,6 +14,7 @@
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/comm/device_exchange.h"
 #include "holon/comm/recorded_calls.h"
 #include "holon/comm/world.h"
 
@@ -147,10 +148,20 @@ void DeviceCommunicator::begin(const CallInfo& info, uint64_t count) {
   if (!compares) return;
   CallInfo all = info;
   all.fingerprint = hash_combine(info.fingerprint, count);
+  all.continues = true;
   Communicator& group = communicator(ranks_);
   group.open(all, nullptr, 0);
   group.close();
-  --stats().calls;
+}
+
+void DeviceCommunicator::pull(const CallInfo& info, const GroupPulls& pulls, const Array& in, const Array& out) {
+  constexpr size_t kMost = 4096;
+  if (exchanges_.size() > kMost) exchanges_.clear();
+  std::shared_ptr<const DeviceExchange> made;
+  auto& exchange = pulls.key() ? exchanges_[pulls.key()] : made;
+  if (!exchange) exchange = std::make_shared<const DeviceExchange>(size(), index_, pulls);
+  note_bytes(to_size(pulls.elements_read(index_)) * size_bytes(info.dtype));
+  exchange->run(*this, info, in, out);
 }
 
 void DeviceCommunicator::all_reduce(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) {

@@ -11,8 +11,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "holon/array/array.h"
 #include "holon/array/device.h"
 #include "holon/comm/communicator.h"
 #include "holon/comm/device_link.h"
@@ -25,6 +27,8 @@ struct DeviceMessage {
   void* data;
   size_t bytes;
 };
+
+class DeviceExchange;
 
 class DeviceCommunicator {
  public:
@@ -47,6 +51,9 @@ class DeviceCommunicator {
   // At most one message to each peer and one from each, all at once; what one side sends the other receives. Members
   // without any call it, too.
   void exchange(const CallInfo& info, std::span<const DeviceMessage> sends, std::span<const DeviceMessage> receives);
+  // Does this member's pulls, by one of the calls above (device_exchange.h), and counts what is read from others. in:
+  // its part, in one piece, or undefined; out likewise, written.
+  void pull(const CallInfo& info, const GroupPulls& pulls, const Array& in, const Array& out);
 
   // Errors: what has gone wrong since. Does not wait.
   virtual void check() = 0;
@@ -76,6 +83,7 @@ class DeviceCommunicator {
 
   const std::vector<int> ranks_;
   const int index_;
+  std::unordered_map<uint64_t, std::shared_ptr<const DeviceExchange>> exchanges_;  // by the pulls' keys
 };
 
 // What a backend makes them with.

@@ -41,7 +41,7 @@ std::span<const std::byte* const> GroupCommunicator::open(const CallInfo& info, 
   world_.require_own(info.op);
   if (group_.header->failed.state.load() != 0) [[unlikely]]
     raise_failed();
-  ++stats_.calls;
+  stats_.calls += info.continues ? 0 : 1;
   const size_t half = ++calls_ & 1;
   MemberSlot& slot = group_.slots[index()];
 

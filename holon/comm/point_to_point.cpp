@@ -23,15 +23,15 @@ int place_of(const std::vector<int>& list, int value) {
   return it == list.end() ? -1 : static_cast<int>(it - list.begin());
 }
 
-bool reads_from(const MemberPulls& pulls, int sender) {
-  return std::any_of(pulls.pulls.begin(), pulls.pulls.end(),
+bool reads_from(const std::vector<Pull>& pulls, int sender) {
+  return std::any_of(pulls.begin(), pulls.end(),
                      [&](const Pull& p) { return p.shape.numel() > 0 && place_of(p.owners, sender) >= 0; });
 }
 
 // What a receiver pulls of one sender.
-std::vector<Pull> pulls_from(const MemberPulls& pulls, int sender) {
+std::vector<Pull> pulls_from(const std::vector<Pull>& pulls, int sender) {
   std::vector<Pull> regions;
-  for (const Pull& p : pulls.pulls)
+  for (const Pull& p : pulls)
     if (p.shape.numel() > 0 && place_of(p.owners, sender) >= 0) regions.push_back(p);
   return regions;
 }
@@ -92,7 +92,7 @@ void PointToPoint::connect(const PullsOf& pulls_of) {
   if (sender_ >= 0) {
     my_send_ = at_index(sender_slots, sender_);
     for (size_t t = 0; t < receivers_.size(); ++t) {
-      const MemberPulls theirs = pulls_of(static_cast<int>(t));
+      const std::vector<Pull> theirs = pulls_of(static_cast<int>(t));
       if (!reads_from(theirs, sender_)) continue;
       if (receiver_slots[t] >= 0) {
         readers_.push_back(receiver_slots[t]);
@@ -122,7 +122,7 @@ void PointToPoint::connect(const PullsOf& pulls_of) {
   if (!with_ways_) return;
   places_at_sources_.resize(sources_.size());
   for (int t = 0; t < receiver_; ++t) {
-    const MemberPulls theirs = pulls_of(t);
+    const std::vector<Pull> theirs = pulls_of(t);
     for (size_t i = 0; i < sources_.size(); ++i) places_at_sources_[i] += reads_from(theirs, source_places_[i]) ? 1 : 0;
   }
 }
@@ -344,14 +344,14 @@ void PointToPoint::pull(std::byte* out, size_t bytes, std::span<const uint64_t> 
   const auto item = static_cast<int64_t>(size_bytes(dtype_));
   auto comes_another_way = [&](const Pull& p) { return !ways.empty() && at_index(ways, p.owners[0]) != 0; };
   if (!remote_) {
-    if (ways.empty()) return pull_all(pulls_.pulls, dtype_, pointers_, out, pulls_.out_strides, bytes);
+    if (ways.empty()) return pull_all(pulls_, dtype_, pointers_, out, bytes);
     std::vector<Pull> here;
-    for (const Pull& p : pulls_.pulls)
+    for (const Pull& p : pulls_)
       if (!comes_another_way(p)) here.push_back(p);
-    return pull_all(here, dtype_, pointers_, out, pulls_.out_strides, bytes);
+    return pull_all(here, dtype_, pointers_, out, bytes);
   }
   std::vector<size_t> next(senders_.size());  // region of each sender
-  for (const Pull& p : pulls_.pulls) {
+  for (const Pull& p : pulls_) {
     if (p.shape.numel() == 0 || comes_another_way(p)) continue;
     const Dims packed = contiguous_strides(p.shape);
     std::byte* to = out + p.dst_start * item;
@@ -375,9 +375,9 @@ void PointToPoint::pull(std::byte* out, size_t bytes, std::span<const uint64_t> 
     }
     const Dims& strides = remote ? packed : p.src_strides;
     if (from.size() > 1)
-      kernels::sum_region(to, pulls_.out_strides, from, strides, p.shape, dtype_);
+      kernels::sum_region(to, p.dst_strides, from, strides, p.shape, dtype_);
     else
-      kernels::copy_region(to, pulls_.out_strides, from[0], strides, p.shape, item, bytes);
+      kernels::copy_region(to, p.dst_strides, from[0], strides, p.shape, item, bytes);
   }
 }
 

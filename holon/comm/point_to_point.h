@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "holon/comm/communicator.h"
-#include "holon/comm/hosts/schedule.h"
+#include "holon/comm/pull.h"
 #include "holon/comm/waiting.h"
 
 namespace holon::comm {
@@ -89,7 +89,7 @@ class PointToPoint {
   std::vector<int> places_at_sources_;  // of this rank among the readers of each
   std::vector<int> reader_places_;      // of all receivers that read me
   std::vector<int> remote_readers_;     // of those on other hosts, which way is theirs
-  MemberPulls pulls_;
+  std::vector<Pull> pulls_;
 
   CallDetails sending_{}, receiving_{};
   uint64_t held_ = 0, staged_round_ = 0;  // the last sends that show the caller's memory, or a copy; 0: none

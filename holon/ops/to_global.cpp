@@ -2,22 +2,16 @@
 // world. Gradients: to_global's goes back to the source's placement and sbp; that of a local source is each rank's own
 // part (where it was broadcast, the first rank's value was taken, so the first rank gets the gradient and the others
 // zeros). to_local's from a broadcast tensor is the sum of what the ranks give.
-#include <cstring>
-
 #include "holon/base/context.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
-#include "holon/base/settings.h"
+#include "holon/boxing/agree.h"
 #include "holon/boxing/executor.h"
-#include "holon/comm/communicator.h"
-#include "holon/comm/device_communicator.h"
-#include "holon/comm/hosts/hosts_communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 #include "holon/ops.h"
-#include "holon/ops/agree.h"
 #include "holon/ops/part_metas.h"
 #include "holon/registry/op_def.h"
 #include "holon/tensor/tracer.h"
@@ -152,82 +146,6 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
   return shape;
 }
 
-// The same values in the CPU's memory.
-Array on_host(const Array& a) {
-  if (a.device.is_host()) return a;
-  Array copy = Array::empty(a.shape, a.dtype);
-  kernels::copy(a, copy);
-  return copy;
-}
-
-}  // namespace
-
-Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shape) {
-  const Placement& p = spec->placement;
-  auto source_of = [&](int index) {
-    Dims at = p.coordinate(index);
-    int source = 0;
-    for (int a = 0; a < at.size(); ++a)
-      source =
-          source * static_cast<int>(p.hierarchy()[a]) + static_cast<int>(spec->nd_sbp[a].is_broadcast() ? 0 : at[a]);
-    return source;
-  };
-  bool any = false;
-  for (int a = 0; a < spec->nd_sbp.size(); ++a) any |= spec->nd_sbp[a].is_broadcast() && p.hierarchy()[a] > 1;
-  if (!any) return mine;
-  const int index = p.index_of(this_rank()), source = source_of(index);
-  const bool takes = source != index;
-  auto check_alike = [&](const Array& own, const Array& value) {
-    if (!takes || !settings::flag("HOLON_CHECK")) return;
-    const Array mine = on_host(own), theirs = on_host(value);
-    if (std::memcmp(theirs.bytes(), mine.bytes(), mine.nbytes()) != 0)
-      fail_runtime("to_global: the value passed as broadcast differs on {} from that of rank {} (shape {}). Pass the "
-                   "same value on every rank, or use split or partial_sum.",
-                   rank_text(), at_index(p.ranks(), source), mine.shape);
-  };
-  if (!mine.device.is_host())
-    if (auto* devices = comm::device_communicator(p.ranks(), mine.device)) {
-      const Array own = kernels::contiguous(mine);
-      Array value = takes ? Array::empty(own.shape, own.dtype, own.device) : own;
-      std::vector<comm::DeviceMessage> sends, receives;
-      for (int m = 0; m < p.size(); ++m)
-        if (m != index && source_of(m) == index && own.nbytes()) sends.push_back({m, own.bytes(), own.nbytes()});
-      if (takes && own.nbytes()) receives.push_back({source, value.bytes(), value.nbytes()});
-      devices->exchange({"to_global", mine.dtype, mine.shape, 0}, sends, receives);
-      if (takes) comm::note_bytes(value.nbytes());
-      check_alike(own, value);
-      return value;
-    }
-  const Array own = on_host(kernels::contiguous(mine));
-  Array value = takes ? Array::empty(own.shape, own.dtype) : own;
-  const comm::CallInfo info{"to_global", mine.dtype, mine.shape, 0};
-  auto& group = comm::communicator(p.ranks());
-  if (auto* across = group.across_hosts()) {
-    auto pulls_of = [&](int m) {
-      comm::MemberPulls all;
-      if (source_of(m) != m)
-        all.pulls.push_back({{source_of(m)}, 0, {1}, 0, {slice_of(shape, p, spec->nd_sbp, m).shape.numel()}});
-      return all;
-    };
-    auto item = static_cast<int64_t>(size_bytes(mine.dtype));
-    across->pull(info, comm::make_schedule(across->host_of(), index, pulls_of, item), own.bytes(), own.nbytes(),
-                 value.bytes(), {1});
-  } else {
-    auto peers = group.open(info, own.bytes(), own.nbytes());
-    if (takes) std::memcpy(value.bytes(), at_index(peers, source), value.nbytes());
-    group.close();
-  }
-  if (takes) comm::note_bytes(value.nbytes());
-  check_alike(own, value);
-  if (mine.device.is_host()) return value;
-  if (!takes) return mine;
-  Array arrived = Array::empty(mine.shape, mine.dtype, mine.device);
-  kernels::copy(value, arrived);
-  return arrived;
-}
-
-namespace {
-
 Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) {
   bool member = spec->placement.contains(this_rank());
   const Device device = spec->placement.device();
@@ -250,7 +168,7 @@ Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) 
   if (Tracer* trace = tracer()) {
     out = trace->agree(x, shape, spec);
   } else {
-    if (member) part = agree_on_value(part, spec, shape);
+    if (member) part = boxing::agree_on_value(part, spec, shape);
     out = Tensor::global(member ? part : Array(), shape, dtype, spec);
   }
   if (x.requires_grad() && grad_enabled()) record_node(make_ref<LocalToGlobal>(spec, x), {&x, 1}, {&out, 1});

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <numeric>
 #include <thread>
 
 #include "holon/base/blocking.h"
@@ -23,15 +22,6 @@ namespace {
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
-}
-
-int64_t sum(std::span<const int64_t> counts, int first) {
-  return std::accumulate(counts.begin(), counts.begin() + first, int64_t{0});
-}
-
-// A row of elements, as a pull.
-Pull row(std::vector<int> owners, int64_t src, int64_t dst, int64_t size) {
-  return {std::move(owners), src, {1}, dst, {size}};
 }
 
 }  // namespace
@@ -99,16 +89,11 @@ void HostsCommunicator::compare(const Envelope& theirs, int their_rank) const {
 }
 
 template <class F>
-auto HostsCommunicator::guarded(F&& f) {
+auto HostsCommunicator::guarded(const CallInfo& info, F&& f) {
   world_.require_own("a collective");
   if (!failed_.empty())
     fail_runtime("ranks {} can no longer communicate, since an earlier call failed: {}", ranks_text(ranks()), failed_);
-  // One call, whatever it consists of.
-  struct OneCall {
-    uint64_t& calls;
-    uint64_t before;
-    ~OneCall() { calls = before + 1; }
-  } one{stats_.calls, stats_.calls};
+  stats_.calls += info.continues ? 0 : 1;
   try {
     return f();
   } catch (const std::exception& e) {
@@ -166,23 +151,45 @@ void HostsCommunicator::wait(Network::Transit& transit, bool received) {
                world_.host_name(world_.host_of(failure.rank)), failure.how, call_text(), failure.rank);
 }
 
-void HostsCommunicator::pull(const CallInfo& info, const HostSchedule& schedule, const void* in, size_t in_bytes,
-                             void* out, const Dims& out_strides) {
-  guarded([&] { pull_or_throw(info, schedule, in, in_bytes, out, out_strides); });
+void HostsCommunicator::do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes,
+                                void* out, size_t out_bytes) {
+  guarded(info, [&] {
+    for (int phase = 0; phase < pulls.phases(); ++phase) {
+      const auto schedule = schedule_of(pulls, phase, info.dtype);
+      if (phase == 0)
+        pull_or_throw(info, *schedule, in, in_bytes, out, out_bytes);
+      else
+        pull_or_throw(info, *schedule, out, out_bytes, out, out_bytes);
+    }
+  });
+}
+
+std::shared_ptr<const HostSchedule> HostsCommunicator::schedule_of(const GroupPulls& pulls, int phase, DType dtype) {
+  const auto item = static_cast<int64_t>(size_bytes(dtype));
+  auto make = [&] {
+    auto pulls_of = [&](int member) { return pulls.of(member, phase); };
+    return std::make_shared<const HostSchedule>(make_schedule(host_of_, index(), pulls_of, item));
+  };
+  if (pulls.key() == 0) return make();
+  constexpr size_t kMost = 4096;
+  if (schedules_.size() > kMost) schedules_.clear();
+  auto& known = schedules_[hash_words(pulls.key(), phase, item)];
+  if (!known) known = make();
+  return known;
 }
 
 void HostsCommunicator::pull_or_throw(const CallInfo& info, const HostSchedule& s, const void* in, size_t in_bytes,
-                                      void* out, const Dims& out_strides) {
+                                      void* out, size_t out_bytes) {
   begin(info, in_bytes);
   if (log::enabled(log::Channel::kComm)) log::line(log::Channel::kComm, fmt::format("{} ({})", mine_.op, call_text()));
-  Pulling pulling(*this, info, s, in, out, out_strides);
-  pulling.start(in_bytes);
+  Pulling pulling(*this, info, s, in, in_bytes, out, out_bytes);
+  pulling.start();
   pulling.pull_local();
   pulling.finish();
 }
 
 std::span<const std::byte* const> HostsCommunicator::open(const CallInfo& info, const void* data, size_t bytes) {
-  return guarded([&] { return open_or_throw(info, data, bytes); });
+  return guarded(info, [&] { return open_or_throw(info, data, bytes); });
 }
 
 std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInfo& info, const void* data,
@@ -192,9 +199,11 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
   std::vector<uint64_t> sizes(ranks().size());
   std::vector<uint64_t> local_sizes(to_size(local_->size()));
   uint64_t own = bytes;
-  const uint64_t read = stats_.bytes_read;
-  local_->all_gather_bytes(info, &own, sizeof own, local_sizes.data());
-  stats_.bytes_read = read;
+  CallInfo told = info;
+  told.continues = true;
+  const auto shown_sizes = local_->open(told, &own, sizeof own);
+  for (size_t i = 0; i < local_sizes.size(); ++i) std::memcpy(&local_sizes[i], shown_sizes[i], sizeof own);
+  local_->close();
   struct SizeList {
     std::vector<std::byte> bytes;
     SizeList(size_t members) : bytes(sizeof(Envelope) + members * sizeof(uint64_t)) {}
@@ -226,7 +235,6 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
     for (size_t h = 0; h < by_host_.size(); ++h)
       for (size_t i = 0; i < by_host_[h].size(); ++i) at_index(sizes, by_host_[h][i]) = size_lists[h].sizes()[i];
   }
-  CallInfo told = info;
   told.fingerprint ^= 2;
   auto leader = local_->open(told, leads() ? sizes.data() : nullptr, leads() ? sizes.size() * sizeof(uint64_t) : 0);
   std::memcpy(sizes.data(), leader[0], sizes.size() * sizeof(uint64_t));
@@ -242,14 +250,15 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
   shown_ = std::make_unique<Block>(to_size(total));
   if (total > 0) {
     auto pulls_of = [&](int) {
-      MemberPulls all;
+      std::vector<Pull> all;
       for (int o = 0; o < size(); ++o)
-        all.pulls.push_back(row({o}, 0, at_index(at, o), static_cast<int64_t>(at_index(sizes, o))));
+        all.push_back(row_pull({o}, 0, at_index(at, o), static_cast<int64_t>(at_index(sizes, o))));
       return all;
     };
     CallInfo bytes_info = info;
     bytes_info.dtype = DType::kUInt8;
-    pull_or_throw(bytes_info, make_schedule(host_of_, index(), pulls_of, 1), data, bytes, shown_->data(), {1});
+    pull_or_throw(bytes_info, make_schedule(host_of_, index(), pulls_of, 1), data, bytes, shown_->data(),
+                  to_size(total));
   }
   for (size_t m = 0; m < pointers_.size(); ++m) pointers_[m] = shown_->data() + at[m];
   at_index(pointers_, index()) = static_cast<const std::byte*>(data);
@@ -257,111 +266,5 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
 }
 
 void HostsCommunicator::close() { shown_.reset(); }
-
-void HostsCommunicator::pull_by(const CallInfo& info, const PullsOf& pulls_of, const void* in, size_t in_bytes,
-                                void* out) {
-  auto schedule = make_schedule(host_of_, index(), pulls_of, static_cast<int64_t>(size_bytes(info.dtype)));
-  pull(info, schedule, in, in_bytes, out, {1});
-}
-
-void HostsCommunicator::all_reduce(const void* in, void* out, int64_t count, DType dtype) {
-  check_count("all_reduce", count);
-  const size_t unit = size_bytes(dtype), bytes = to_size(count) * unit;
-  const int n = size();
-  CallInfo info{"all_reduce", dtype, {count}, static_cast<uint64_t>(count)};
-  std::vector<int> everybody(to_size(n));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  if (bytes <= kInlineBytes) {
-    // Everybody sums everything, so that one message is enough. Peers may still read `in` when `out` is written.
-    Block sums(bytes);
-    pull_by(
-        info, [&](int) { return MemberPulls{{row(everybody, 0, 0, count)}}; }, in, bytes, sums.data());
-    if (bytes) std::memcpy(out, sums.data(), bytes);
-    note_bytes(bytes * to_size(n - 1));
-    return;
-  }
-  const int64_t line = static_cast<int64_t>(64 / unit), lines = (count + line - 1) / line;
-  auto begin_of = [&](int k) { return std::min(count, lines * k / n * line); };
-  auto size_of = [&](int k) { return begin_of(k + 1) - begin_of(k); };
-  pull_by(
-      info, [&](int m) { return MemberPulls{{row(everybody, begin_of(m), begin_of(m), size_of(m))}}; }, in, bytes, out);
-  pull_by(
-      info,
-      [&](int m) {
-        MemberPulls all;
-        for (int k = 0; k < n; ++k)
-          if (k != m) all.pulls.push_back(row({k}, begin_of(k), begin_of(k), size_of(k)));
-        return all;
-      },
-      out, bytes, out);
-  --stats_.calls;
-  const size_t mine = to_size(size_of(index())) * unit;
-  note_bytes(mine * to_size(n - 1) + bytes - mine);
-}
-
-void HostsCommunicator::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
-  check_counts("reduce_scatter", counts);
-  const int64_t count = sum(counts, size());
-  std::vector<int> everybody(to_size(size()));
-  std::iota(everybody.begin(), everybody.end(), 0);
-  pull_by(
-      {"reduce_scatter", dtype, {count}, hash_counts(counts)},
-      [&](int m) { return MemberPulls{{row(everybody, sum(counts, m), 0, at_index(counts, m))}}; }, in,
-      to_size(count) * size_bytes(dtype), out);
-  note_bytes(to_size(at_index(counts, index())) * size_bytes(dtype) * to_size(size() - 1));
-}
-
-void HostsCommunicator::all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
-  check_counts("all_gather", counts);
-  const int64_t mine = at_index(counts, index());
-  pull_by(
-      {"all_gather", dtype, {mine}, hash_counts(counts)},
-      [&](int) {
-        MemberPulls all;
-        for (int k = 0; k < size(); ++k) all.pulls.push_back(row({k}, 0, sum(counts, k), at_index(counts, k)));
-        return all;
-      },
-      in, to_size(mine) * size_bytes(dtype), out);
-  note_bytes(to_size(sum(counts, size()) - mine) * size_bytes(dtype));
-}
-
-void HostsCommunicator::all_to_all(const void* in, void* out, std::span<const int64_t> send_counts,
-                                   std::span<const int64_t> recv_counts, DType dtype) {
-  auto sent = exchange_counts(send_counts, recv_counts, dtype);
-  const auto n = to_size(size());
-  auto sends = [&](int k) { return std::span<const int64_t>(sent).subspan(to_size(k) * n, n); };
-  pull_by(
-      {"all_to_all", dtype, {sum(send_counts, size())}},
-      [&](int m) {
-        MemberPulls all;
-        int64_t at = 0;
-        for (int k = 0; k < size(); ++k) {
-          int64_t count = at_index(sends(k), m);
-          all.pulls.push_back(row({k}, sum(sends(k), m), at, count));
-          at += count;
-        }
-        return all;
-      },
-      in, to_size(sum(send_counts, size())) * size_bytes(dtype), out);
-  int64_t read = sum(recv_counts, size()) - at_index(recv_counts, index());
-  note_bytes(to_size(read) * size_bytes(dtype));
-}
-
-void HostsCommunicator::broadcast(void* data, int64_t count, DType dtype, int root_index) {
-  check_count("broadcast", count);
-  check_root(root_index);
-  const size_t bytes = to_size(count) * size_bytes(dtype);
-  const bool root = index() == root_index;
-  CallInfo info{"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)};
-  pull_by(
-      info,
-      [&](int m) {
-        MemberPulls all;
-        if (m != root_index) all.pulls.push_back(row({root_index}, 0, 0, count));
-        return all;
-      },
-      root ? data : nullptr, root ? bytes : 0, data);
-  if (!root) note_bytes(bytes);
-}
 
 }  // namespace holon::comm

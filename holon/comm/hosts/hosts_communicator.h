@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "holon/base/index.h"
@@ -26,22 +27,6 @@ class HostsCommunicator final : public Communicator {
   std::span<const std::byte* const> open(const CallInfo& info, const void* data, size_t bytes) override;
   void close() override;
 
-  void all_reduce(const void* in, void* out, int64_t count, DType dtype) override;
-  void reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) override;
-  void all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) override;
-  void all_to_all(const void* in, void* out, std::span<const int64_t> send_counts, std::span<const int64_t> recv_counts,
-                  DType dtype) override;
-  void broadcast(void* data, int64_t count, DType dtype, int root_index) override;
-
-  HostsCommunicator* across_hosts() override { return this; }
-
-  // Collective. Does this member's pulls; `in` is its part, row-major, or null. out may not overlap anybody's in, but
-  // where only this member reads it. Sums are taken on each host first, then in the order of hosts.
-  void pull(const CallInfo& info, const HostSchedule& schedule, const void* in, size_t in_bytes, void* out,
-            const Dims& out_strides);
-  // The host of each member, for make_schedule().
-  std::span<const int> host_of() const { return host_of_; }
-
  private:
   class Block;  // memory that the ranks of this host reach
   class Pulling;
@@ -54,12 +39,16 @@ class HostsCommunicator final : public Communicator {
     char text[320];  // op, shape, dtype, bytes, the user's line
   };
 
-  void pull_by(const CallInfo& info, const PullsOf& pulls_of, const void* in, size_t in_bytes, void* out);
+  // Sums are taken on each host first, then in the order of hosts.
+  void do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
+               size_t out_bytes) override;
   void pull_or_throw(const CallInfo& info, const HostSchedule& s, const void* in, size_t in_bytes, void* out,
-                     const Dims& out_strides);
+                     size_t out_bytes);
+  // That of a phase, kept where the pulls have a key.
+  std::shared_ptr<const HostSchedule> schedule_of(const GroupPulls& pulls, int phase, DType dtype);
   std::span<const std::byte* const> open_or_throw(const CallInfo& info, const void* data, size_t bytes);
   template <class F>
-  auto guarded(F&& f);
+  auto guarded(const CallInfo& info, F&& f);
   void begin(const CallInfo& info, size_t bytes);
   void compare(const Envelope& theirs, int their_rank) const;
   void wait(Network::Transit& transit, bool received);
@@ -88,6 +77,7 @@ class HostsCommunicator final : public Communicator {
   uint64_t hash_ = 0, check_ = 0, calls_ = 0;
   Envelope mine_{};
   std::string failed_;
+  std::unordered_map<uint64_t, std::shared_ptr<const HostSchedule>> schedules_;
   std::unique_ptr<Block> shown_;  // what open() has gathered
   std::vector<const std::byte*> pointers_;
 };

@@ -1,5 +1,7 @@
 #include "holon/comm/hosts/pulling.h"
 
+#include <algorithm>
+
 #include "holon/base/index.h"
 #include "holon/kernels/regions.h"
 
@@ -12,16 +14,19 @@ constexpr size_t lines_of(size_t bytes) { return (bytes + 63) & ~size_t{63}; }
 }  // namespace
 
 HostsCommunicator::Pulling::Pulling(HostsCommunicator& group, const CallInfo& info, const HostSchedule& schedule,
-                                    const void* in, void* out, const Dims& out_strides)
+                                    const void* in, size_t in_bytes, void* out, size_t out_bytes)
     : group_(group),
       info_(info),
       s_(schedule),
       in_(static_cast<const std::byte*>(in)),
+      in_bytes_(in_bytes),
       out_(static_cast<std::byte*>(out)),
-      out_strides_(out_strides),
+      overlap_(in && out && in_ < out_ + out_bytes && out_ < in_ + in_bytes),
       item_(static_cast<int64_t>(size_bytes(info.dtype))),
       staging_(s_.direct ? 0 : bytes_of(s_.shown_elements)),
-      shown_(s_.direct ? out_ : staging_.data()) {}
+      shown_(s_.direct ? out_ : staging_.data()) {
+  info_.continues = true;
+}
 
 // Different calls have different tags, so that their data cannot be mixed up; the leaders' envelopes show which calls
 // they are.
@@ -40,11 +45,22 @@ void HostsCommunicator::Pulling::gather(std::byte* dst, const Dims& dst_strides,
 }
 
 bool HostsCommunicator::Pulling::is_sent_in_place(const Packet& p) const {
-  return p.addends.size() == 1 && p.addends[0] == group_.index() && p.src_strides == contiguous_strides(p.shape);
+  return p.addends.size() == 1 && p.addends[0] == group_.index() && p.src_strides == contiguous_strides(p.shape) &&
+      !is_written(p);
 }
 
-void HostsCommunicator::Pulling::start(size_t in_bytes) {
-  peers_ = group_.local_->open(info_, in_, in_bytes);
+bool HostsCommunicator::Pulling::is_written(const Packet& p) const {
+  if (!overlap_) return false;
+  const std::byte* begin = in_ + p.src_start * item_;
+  return std::any_of(s_.pulls.begin(), s_.pulls.end(), [&](const HostPull& pull) {
+    int64_t last = pull.dst_start;
+    for (int a = 0; a < pull.shape.size(); ++a) last += (pull.shape[a] - 1) * pull.dst_strides[a];
+    return out_ + pull.dst_start * item_ < begin + bytes_of(p.elements) && begin < out_ + (last + 1) * item_;
+  });
+}
+
+void HostsCommunicator::Pulling::start() {
+  peers_ = group_.local_->open(info_, in_, in_bytes_);
   Network& network = group_.world_.network();
   if (group_.leads()) {
     auto [before, next] = group_.neighbours();
@@ -82,7 +98,7 @@ void HostsCommunicator::Pulling::pull_local() {
     for (const Term& t : p.terms) {
       if (t.owners.empty()) continue;
       if (p.local()) {
-        gather(out_ + p.dst_start * item_, out_strides_, t.owners, p.src_start, p.src_strides, p.shape);
+        gather(out_ + p.dst_start * item_, p.dst_strides, t.owners, p.src_start, p.src_strides, p.shape);
       } else {
         sums_[i] = std::make_unique<Block>(bytes_of(p.shape.numel()));
         gather(sums_[i]->data(), contiguous_strides(p.shape), t.owners, p.src_start, p.src_strides, p.shape);
@@ -101,9 +117,9 @@ void HostsCommunicator::Pulling::finish_pull(size_t i, std::span<const std::byte
   std::byte* dst = out_ + p.dst_start * item_;
   Dims strides = contiguous_strides(p.shape);
   if (terms.size() > 1)
-    kernels::sum_region(dst, out_strides_, terms, strides, p.shape, info_.dtype);
+    kernels::sum_region(dst, p.dst_strides, terms, strides, p.shape, info_.dtype);
   else
-    kernels::copy_region(dst, out_strides_, terms[0], strides, p.shape, item_);
+    kernels::copy_region(dst, p.dst_strides, terms[0], strides, p.shape, item_);
 }
 
 void HostsCommunicator::Pulling::finish() {

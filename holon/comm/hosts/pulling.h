@@ -27,11 +27,11 @@ class HostsCommunicator::Block {
 
 class HostsCommunicator::Pulling {
  public:
-  Pulling(HostsCommunicator& group, const CallInfo& info, const HostSchedule& schedule, const void* in, void* out,
-          const Dims& out_strides);
+  Pulling(HostsCommunicator& group, const CallInfo& info, const HostSchedule& schedule, const void* in, size_t in_bytes,
+          void* out, size_t out_bytes);
 
   // Shows the part to this host, then receives from and sends to others; messages are on their way when it returns.
-  void start(size_t in_bytes);
+  void start();
   // What needs no other host, and the local addends of what does.
   void pull_local();
   // Waits for what others send, shares it on this host, and ends the collective.
@@ -44,14 +44,17 @@ class HostsCommunicator::Pulling {
   void gather(std::byte* dst, const Dims& dst_strides, const std::vector<int>& owners, int64_t start,
               const Dims& strides, const Dims& shape) const;
   bool is_sent_in_place(const Packet& p) const;
+  // Whether this member writes to what a packet is sent from while it may be on its way.
+  bool is_written(const Packet& p) const;
   void finish_pull(size_t i, std::span<const std::byte* const> shown) const;
 
   HostsCommunicator& group_;
-  const CallInfo& info_;
+  CallInfo info_;  // of this host's part of the call
   const HostSchedule& s_;
   const std::byte* in_;
+  const size_t in_bytes_;
   std::byte* out_;
-  const Dims& out_strides_;
+  const bool overlap_;  // in and out are the same memory, or share some
   const int64_t item_;
 
   // Messages come after the memory that they use: what is left of them ends first.

@@ -33,7 +33,7 @@ bool one_stretch(const Dims& shape, const Dims& strides) {
 }
 
 // Large regions travel in pieces along their first axis: one is summed while another is on its way.
-std::vector<Pull> in_pieces(std::vector<Pull> pulls, const Dims& out_strides, int64_t item_bytes) {
+std::vector<Pull> in_pieces(std::vector<Pull> pulls, int64_t item_bytes) {
   constexpr int64_t kPieceBytes = 4 << 20;
   std::vector<Pull> pieces;
   for (Pull& p : pulls) {
@@ -49,7 +49,7 @@ std::vector<Pull> in_pieces(std::vector<Pull> pulls, const Dims& out_strides, in
       Pull piece = p;
       piece.shape[axis] = std::min(some, rows - r);
       piece.src_start += r * p.src_strides[axis];
-      piece.dst_start += r * out_strides[axis];
+      piece.dst_start += r * p.dst_strides[axis];
       pieces.push_back(std::move(piece));
     }
   }
@@ -87,13 +87,12 @@ HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& 
   HostSchedule s;
   std::vector<Pull> mine;
   for (int m = 0; m < n; ++m) {
-    auto [whole, out_strides] = pulls_of(m);
-    std::vector<Pull> pulls = in_pieces(std::move(whole), out_strides, item_bytes);
+    std::vector<Pull> pulls = in_pieces(pulls_of(m), item_bytes);
     for (const Pull& p : pulls) {
       if (p.shape.numel() == 0) continue;
       auto by = owners_by_host(p);
       auto terms = std::count_if(by.begin(), by.end(), [](auto& owners) { return !owners.empty(); });
-      bool direct = terms == 1 && one_stretch(p.shape, out_strides);
+      bool direct = terms == 1 && one_stretch(p.shape, p.dst_strides);
       for (const auto& addends : by) {
         if (addends.empty()) continue;
         if (host(addends[0]) == host(m)) {
@@ -148,7 +147,7 @@ HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& 
 
   for (const Pull& p : mine) {
     if (p.shape.numel() == 0) continue;
-    HostPull h{{}, p.src_start, p.src_strides, p.dst_start, p.shape};
+    HostPull h{{}, p.src_start, p.src_strides, p.dst_start, p.dst_strides, p.shape};
     for (auto& addends : owners_by_host(p)) {
       if (addends.empty()) continue;
       if (host(addends[0]) == my_host) {

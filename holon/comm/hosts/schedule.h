@@ -6,7 +6,6 @@
 // rank of a host sends to and receives from the i-th rank of another where it has the choice.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -39,6 +38,7 @@ struct HostPull {
   int64_t src_start = 0;
   Dims src_strides;  // of the owners of my host
   int64_t dst_start = 0;
+  Dims dst_strides;
   Dims shape;
   bool local() const { return terms.size() == 1 && !terms[0].owners.empty(); }
 };
@@ -53,13 +53,6 @@ struct HostSchedule {
   bool reads_before = false;  // some member of my host reads peers' parts: to copy, or to sum before it sends
   bool reads_staged = false;  // some member of my host reads what another has received
 };
-
-// What a member pulls, and the strides of its new part.
-struct MemberPulls {
-  std::vector<Pull> pulls;
-  Dims out_strides = {1};
-};
-using PullsOf = std::function<MemberPulls(int member)>;
 
 // host_of: the host of each member. item_bytes: so that staged packets begin at cache lines.
 HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& pulls_of, int64_t item_bytes);

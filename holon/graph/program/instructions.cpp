@@ -6,11 +6,11 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/base/trace.h"
+#include "holon/boxing/agree.h"
 #include "holon/comm/device_communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/optim.h"
-#include "holon/ops/agree.h"
 #include "holon/optim/over_ranks.h"
 #include "holon/optim/update.h"
 
@@ -120,7 +120,7 @@ std::string FusedInstruction::str() const {
   return s;
 }
 
-void AgreeInstruction::run() { kernels::copy(ops::agree_on_value(*in_, spec_, shape_), *out_); }
+void AgreeInstruction::run() { kernels::copy(boxing::agree_on_value(*in_, spec_, shape_), *out_); }
 
 std::string AgreeInstruction::str() const { return fmt::format("agree({}) on {}", text_of(*in_), spec_->str()); }
 

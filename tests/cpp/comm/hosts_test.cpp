@@ -80,7 +80,9 @@ TEST(Hosts, BytesThatCross) {
 
 TEST(Hosts, ARegionThatSeveralWantCrossesOnce) {
   const std::vector<int> hosts = {0, 1, 1, 1};
-  auto pulls_of = [](int m) { return m == 0 ? MemberPulls{} : MemberPulls{{{{0}, 5, {10, 1}, 0, {3, 4}}}, {4, 1}}; };
+  auto pulls_of = [](int m) {
+    return m == 0 ? std::vector<Pull>{} : std::vector<Pull>{{{0}, 5, {10, 1}, 0, {4, 1}, {3, 4}}};
+  };
   auto sender = make_schedule(hosts, 0, pulls_of, 4);
   ASSERT_EQ(sender.send.size(), 1u);
   EXPECT_EQ(sender.send[0].elements, 12);
@@ -97,7 +99,7 @@ TEST(Hosts, ARegionThatSeveralWantCrossesOnce) {
 
 TEST(Hosts, AddendsAreSummedBeforeTheyCross) {
   const std::vector<int> hosts = {0, 0, 1, 1};
-  auto pulls_of = [](int m) { return MemberPulls{{{{0, 1, 2, 3}, m * 8, {1}, 0, {8}}}}; };
+  auto pulls_of = [](int m) { return std::vector{row_pull({0, 1, 2, 3}, m * 8, 0, 8)}; };
   for (int m = 0; m < 4; ++m) {
     auto s = make_schedule(hosts, m, pulls_of, 4);
     ASSERT_EQ(s.send.size(), 1u) << "each rank sends one sum";
@@ -124,8 +126,8 @@ TEST(Hosts, LargeRegionsTravelInPieces) {
   });
   // Half of the columns, from the other host: pieces of rows.
   auto pulls_of = [&](int m) {
-    return m == 0 ? MemberPulls{}
-                  : MemberPulls{{{{0}, columns / 2, {columns, 1}, 0, {rows, columns / 2}}}, {columns / 2, 1}};
+    return m == 0 ? std::vector<Pull>{}
+                  : std::vector<Pull>{{{0}, columns / 2, {columns, 1}, 0, {columns / 2, 1}, {rows, columns / 2}}};
   };
   auto s = make_schedule(std::vector{0, 1}, 1, pulls_of, 4);
   ASSERT_EQ(s.receive.size(), 3u);

@@ -25,8 +25,8 @@ using test::messages;
 // Every receiver gets all that each sender shows: count elements of each, one sender after the other.
 PullsOf all_of(int senders, int64_t count) {
   return [=](int) {
-    MemberPulls pulls;
-    for (int g = 0; g < senders; ++g) pulls.pulls.push_back({{g}, 0, {1}, g * count, {count}});
+    std::vector<Pull> pulls;
+    for (int g = 0; g < senders; ++g) pulls.push_back(row_pull({g}, 0, g * count, count));
     return pulls;
   };
 }

@@ -1,14 +1,14 @@
-#include "holon/boxing/device_exchange.h"
+#include "holon/comm/device_exchange.h"
 
 #include <algorithm>
-#include <unordered_map>
 
-#include "holon/base/context.h"
+#include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/comm/device_communicator.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/regions.h"
 
-namespace holon::boxing {
+namespace holon::comm {
 
 namespace {
 
@@ -27,42 +27,41 @@ Array window(const Array& whole, const Dims& shape, const Dims& strides, int64_t
 
 }  // namespace
 
-DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vector<PlacedPull>(int)>& pulls_of,
-                               StepKind kind) {
-  const std::vector<PlacedPull> mine = pulls_of(me);
+DeviceExchange::DeviceExchange(int members, int me, const GroupPulls& pulls) {
   const auto all = to_size(members);
   // Every member finds the same: they pull alike.
-  if (kind == StepKind::kAllReduce && mine.size() == 1 && mine[0].pull.owners.size() == all) {
-    way_ = Way::kAllReduce;
+  if (pulls.collective() == Collective::kAllReduce) {
+    collective_ = Collective::kAllReduce;
     return;
   }
-  if (kind == StepKind::kAllGather && mine.size() == all) {
+  HOLON_CHECK(pulls.phases() == 1, "an exchange between devices in {} phases", pulls.phases());
+  const std::span<const Pull> mine = pulls.mine(0);
+  if (pulls.collective() == Collective::kAllGather && mine.size() == all) {
     std::vector<Region> places(all);
     std::vector<bool> seen(all);
     bool even = true;
-    for (const PlacedPull& p : mine) {
-      even &= p.pull.owners.size() == 1 && p.pull.shape == mine[0].pull.shape && p.pull.src_start == 0 &&
-          is_row_major(p.pull.shape, p.pull.src_strides) && !at_index(seen, p.pull.owners[0]);
+    for (const Pull& p : mine) {
+      even &= p.owners.size() == 1 && p.shape == mine[0].shape && p.src_start == 0 &&
+          is_row_major(p.shape, p.src_strides) && !at_index(seen, p.owners[0]);
       if (!even) break;
-      at_index(seen, p.pull.owners[0]) = true;
-      at_index(places, p.pull.owners[0]) = {p.pull.dst_start, p.dst_strides, p.pull.shape, 0};
+      at_index(seen, p.owners[0]) = true;
+      at_index(places, p.owners[0]) = {p.dst_start, p.dst_strides, p.shape, 0};
     }
     if (even) {
-      way_ = Way::kAllGather;
+      collective_ = Collective::kAllGather;
       pieces_ = std::move(places);
     }
   }
-  if (kind == StepKind::kReduceScatter) {
+  if (pulls.collective() == Collective::kReduceScatter) {
     bool even = true;
     for (int m = 0; m < members && even; ++m) {
-      const std::vector<PlacedPull> theirs = m == me ? mine : pulls_of(m);
-      even = theirs.size() == 1 && theirs[0].pull.owners.size() == all &&
-          (m == 0 || theirs[0].pull.shape == pieces_[0].shape);
-      if (even) pieces_.push_back({theirs[0].pull.src_start, theirs[0].pull.src_strides, theirs[0].pull.shape, 0});
+      const std::vector<Pull> theirs = pulls.of(m, 0);
+      even = theirs.size() == 1 && theirs[0].owners.size() == all && (m == 0 || theirs[0].shape == pieces_[0].shape);
+      if (even) pieces_.push_back({theirs[0].src_start, theirs[0].src_strides, theirs[0].shape, 0});
     }
-    if (even) way_ = Way::kReduceScatter;
+    if (even) collective_ = Collective::kReduceScatter;
   }
-  if (way_ != Way::kExchange) {
+  if (collective_ != Collective::kNone) {
     in_order_ = true;
     for (size_t k = 0; k < all; ++k) {
       pieces_[k].at = static_cast<int64_t>(k) * pieces_[k].shape.numel();
@@ -76,11 +75,10 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
     if (m == me) continue;
     std::vector<Region> regions;
     int64_t count = 0;
-    for (const PlacedPull& p : pulls_of(m)) {
-      if (std::find(p.pull.owners.begin(), p.pull.owners.end(), me) == p.pull.owners.end() || p.pull.shape.numel() == 0)
-        continue;
-      regions.push_back({p.pull.src_start, p.pull.src_strides, p.pull.shape, send_elements_ + count});
-      count += p.pull.shape.numel();
+    for (const Pull& p : pulls.of(m, 0)) {
+      if (std::find(p.owners.begin(), p.owners.end(), me) == p.owners.end() || p.shape.numel() == 0) continue;
+      regions.push_back({p.src_start, p.src_strides, p.shape, send_elements_ + count});
+      count += p.shape.numel();
     }
     if (count == 0) continue;
     const bool direct = regions.size() == 1 && is_row_major(regions[0].shape, regions[0].strides);
@@ -91,29 +89,29 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
   }
 
   std::vector<int64_t> counts(all, 0), starts(all, 0);
-  std::vector<const PlacedPull*> only(all, nullptr);  // the pull of a member's one region, if nothing is added to it
+  std::vector<const Pull*> only(all, nullptr);  // the pull of a member's one region, if nothing is added to it
   std::vector<int> regions(all, 0);
-  for (const PlacedPull& p : mine)
-    for (int owner : p.pull.owners) {
-      at_index(counts, owner) += p.pull.shape.numel();
+  for (const Pull& p : mine)
+    for (int owner : p.owners) {
+      at_index(counts, owner) += p.shape.numel();
       ++at_index(regions, owner);
-      at_index(only, owner) = p.pull.owners.size() == 1 ? &p : nullptr;
+      at_index(only, owner) = p.owners.size() == 1 ? &p : nullptr;
     }
   for (int m = 0; m < members; ++m) {
     const auto k = to_size(m);
     if (m == me || counts[k] == 0) continue;
-    const bool direct = regions[k] == 1 && only[k] && is_row_major(only[k]->pull.shape, only[k]->dst_strides);
-    receives_.push_back({m, receive_elements_, counts[k], direct, direct ? only[k]->pull.dst_start : 0});
+    const bool direct = regions[k] == 1 && only[k] && is_row_major(only[k]->shape, only[k]->dst_strides);
+    receives_.push_back({m, receive_elements_, counts[k], direct, direct ? only[k]->dst_start : 0});
     starts[k] = receive_elements_;
     if (!direct) receive_elements_ += counts[k], only[k] = nullptr;
   }
-  for (const PlacedPull& p : mine) {
-    Taken t{p.pull.src_strides, p.pull.dst_start, p.dst_strides, p.pull.shape, {}};
+  for (const Pull& p : mine) {
+    Taken t{p.src_strides, p.dst_start, p.dst_strides, p.shape, {}};
     if (t.shape.numel() == 0) continue;
-    for (int owner : p.pull.owners) {
+    for (int owner : p.owners) {
       const auto k = to_size(owner);
       if (owner == me) {
-        t.addends.push_back({true, p.pull.src_start});
+        t.addends.push_back({true, p.src_start});
         continue;
       }
       t.direct = only[k] == &p;
@@ -124,15 +122,17 @@ DeviceExchange::DeviceExchange(int members, int me, const std::function<std::vec
   }
 }
 
-void DeviceExchange::run(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in,
-                         const Array& out) const {
-  if (way_ == Way::kAllReduce) return group.all_reduce(info, in.bytes(), out.bytes(), in.numel(), in.dtype);
-  if (way_ == Way::kAllGather) return run_gather(group, info, in, out);
-  if (way_ == Way::kReduceScatter) return run_scatter(group, info, in, out);
+void DeviceExchange::run(DeviceCommunicator& group, const CallInfo& info, const Array& in, const Array& out) const {
+  if (collective_ == Collective::kAllReduce) {
+    const int64_t count = in.defined() ? in.numel() : 0;
+    return group.all_reduce(info, count ? in.bytes() : nullptr, count ? out.bytes() : nullptr, count, info.dtype);
+  }
+  if (collective_ == Collective::kAllGather) return run_gather(group, info, in, out);
+  if (collective_ == Collective::kReduceScatter) return run_scatter(group, info, in, out);
 
   const Array packed = pack(in), received = make_received(info.dtype, in.defined() ? in.device : out.device);
   auto messages = [](std::span<const Message> list, const Array& part, const Array& others) {
-    std::vector<comm::DeviceMessage> all;
+    std::vector<DeviceMessage> all;
     for (const Message& m : list) {
       const Array row = row_of(m, part, others);
       all.push_back({m.peer, row.bytes(), row.nbytes()});
@@ -186,7 +186,7 @@ void DeviceExchange::unpack(const Array& in, const Array& received, const Array&
   }
 }
 
-void DeviceExchange::run_gather(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in,
+void DeviceExchange::run_gather(DeviceCommunicator& group, const CallInfo& info, const Array& in,
                                 const Array& out) const {
   Array gathered = in_order_ ? out : Array::empty({out.numel()}, out.dtype, out.device);
   group.all_gather(info, in.bytes(), gathered.bytes(), in.numel(), in.dtype);
@@ -198,7 +198,7 @@ void DeviceExchange::run_gather(comm::DeviceCommunicator& group, const comm::Cal
   }
 }
 
-void DeviceExchange::run_scatter(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in,
+void DeviceExchange::run_scatter(DeviceCommunicator& group, const CallInfo& info, const Array& in,
                                  const Array& out) const {
   Array pieces = in;
   if (!in_order_) {
@@ -211,32 +211,4 @@ void DeviceExchange::run_scatter(comm::DeviceCommunicator& group, const comm::Ca
   group.reduce_scatter(info, pieces.bytes(), out.bytes(), out.numel(), in.dtype);
 }
 
-namespace {
-
-struct ExchangeCache {
-  std::unordered_map<uint64_t, std::shared_ptr<const DeviceExchange>> known;
-};
-
-}  // namespace
-
-std::shared_ptr<const DeviceExchange> exchange_of(const Plan& plan, size_t number, const Transfer& transfer) {
-  auto& known = Context::current().part<ExchangeCache>().known;
-  constexpr size_t kMost = 4096;
-  if (known.size() > kMost) known.clear();
-  const Step& step = plan.steps()[number];
-  auto& found = known[step.fingerprint];
-  if (!found)
-    found = std::make_shared<DeviceExchange>(
-        static_cast<int>(transfer.members.size()), transfer.me,
-        [&](int member) {
-          const Transfer& t = plan.transfer(number, at_index(transfer.members, member));
-          std::vector<PlacedPull> pulls;
-          if (t.whole_own) return pulls;  // a window: both sides are devices here
-          for (const comm::Pull& p : t.pulls) pulls.push_back({p, contiguous_strides(t.shape)});
-          return pulls;
-        },
-        step.kind);
-  return found;
-}
-
-}  // namespace holon::boxing
+}  // namespace holon::comm

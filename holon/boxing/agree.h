@@ -1,13 +1,13 @@
-// One value for what each rank gives as broadcast.
+// One value for what each rank gives as broadcast: the step that makes local tensors a global one.
 #pragma once
 
 #include "holon/array/array.h"
 #include "holon/global/spec.h"
 
-namespace holon::ops {
+namespace holon::boxing {
 
 // This rank's part of a tensor of the given logical shape, where ranks along broadcast axes take the first one's value:
 // `mine` itself where it stays. Collective over the placement. Errors: with HOLON_CHECK=1, values that differ.
 Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shape);
 
-}  // namespace holon::ops
+}  // namespace holon::boxing

@@ -2,35 +2,27 @@
 // else one message from each member to each other, packed and unpacked on the devices.
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <span>
 #include <vector>
 
 #include "holon/array/array.h"
-#include "holon/boxing/planner.h"
-#include "holon/comm/device_communicator.h"
+#include "holon/comm/communicator.h"
 
-namespace holon::boxing {
+namespace holon::comm {
 
-// A pull, and the strides of the new part that it belongs to.
-struct PlacedPull {
-  comm::Pull pull;
-  Dims dst_strides;
-};
+class DeviceCommunicator;
 
 class DeviceExchange {
  public:
-  // pulls_of(member): what it pulls, owners as places among `members`. kind: what the step is; the collective of that
-  // name is taken where the pulls fit it, alike on all members.
-  DeviceExchange(int members, int me, const std::function<std::vector<PlacedPull>(int member)>& pulls_of,
-                 StepKind kind);
+  // The collective that the pulls amount to is taken where they fit it, alike on all members. Pre: they have one phase,
+  // but for an all_reduce.
+  DeviceExchange(int members, int me, const GroupPulls& pulls);
 
   // Collective. in: this rank's part, in one piece, or undefined; out likewise, written. Sums are taken in the order of
   // the owners, float16 and bfloat16 in float32; those of all_reduce and reduce_scatter as the communicator does it.
-  void run(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const;
+  void run(DeviceCommunicator& group, const CallInfo& info, const Array& in, const Array& out) const;
 
-  // The same in pieces, for who moves the messages himself. Pre: kind was kExchange, or the pulls fit no collective.
+  // The same in pieces, for who moves the messages himself. Pre: the pulls are those of no collective.
   struct Message {
     int peer = 0;
     int64_t at = 0, count = 0;
@@ -50,7 +42,6 @@ class DeviceExchange {
   void unpack(const Array& in, const Array& received, const Array& out) const;
 
  private:
-  enum class Way : uint8_t { kExchange, kAllReduce, kAllGather, kReduceScatter };
   // A region of a part and its place among the packed elements of a message.
   struct Region {
     int64_t start = 0;  // in elements of the part
@@ -69,11 +60,10 @@ class DeviceExchange {
     bool direct = false;  // has been received in its place
   };
 
-  void run_gather(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in, const Array& out) const;
-  void run_scatter(comm::DeviceCommunicator& group, const comm::CallInfo& info, const Array& in,
-                   const Array& out) const;
+  void run_gather(DeviceCommunicator& group, const CallInfo& info, const Array& in, const Array& out) const;
+  void run_scatter(DeviceCommunicator& group, const CallInfo& info, const Array& in, const Array& out) const;
 
-  Way way_ = Way::kExchange;
+  Collective collective_ = Collective::kNone;
   std::vector<Message> sends_, receives_;
   std::vector<Region> packed_;  // what is copied into messages before they are sent
   std::vector<Taken> taken_;
@@ -82,7 +72,4 @@ class DeviceExchange {
   bool in_order_ = false;       // the pieces are one after the other
 };
 
-// That of a step, kept by the rank.
-std::shared_ptr<const DeviceExchange> exchange_of(const Plan& plan, size_t step, const Transfer& transfer);
-
-}  // namespace holon::boxing
+}  // namespace holon::comm

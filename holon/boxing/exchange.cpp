@@ -1,0 +1,36 @@
+#include "holon/boxing/exchange.h"
+
+#include "holon/comm/device_communicator.h"
+#include "holon/kernels/copy.h"
+
+namespace holon::boxing {
+
+namespace {
+
+bool is_elsewhere(const Array& a) { return a.defined() && !a.device.is_host(); }
+
+}  // namespace
+
+void exchange(std::span<const int> ranks, const comm::CallInfo& info, const comm::GroupPulls& pulls,
+              std::optional<Device> devices, const Array& in, const Array& out) {
+  const Array part = in.defined() ? kernels::contiguous(in) : in;
+  if (devices)
+    if (comm::DeviceCommunicator* group = comm::device_communicator(ranks, *devices))
+      return group->pull(info, pulls, part, out);
+
+  Array shown = part, arrived = out;
+  if (is_elsewhere(part)) {
+    shown = Array::empty(part.shape, part.dtype);
+    kernels::copy(part, shown);
+  }
+  if (is_elsewhere(out))
+    arrived = part.defined() && out.bytes() == part.bytes() ? shown : Array::empty(out.shape, out.dtype);
+  const bool shows = shown.defined(), pulls_any = arrived.defined();
+  comm::communicator(ranks).pull(info, pulls, shows ? shown.bytes() : nullptr, shows ? shown.nbytes() : 0,
+                                 pulls_any ? arrived.bytes() : nullptr, pulls_any ? arrived.nbytes() : 0);
+  if (!is_elsewhere(out)) return;
+  Array result = out;
+  kernels::copy(arrived, result);
+}
+
+}  // namespace holon::boxing
