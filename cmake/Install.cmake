@@ -1,14 +1,15 @@
 # What `cmake --install` puts where. A program then says find_package(Holon) and links Holon::holon. In a wheel (SKBUILD)
 # everything lies inside the Python package, together with the libraries underneath (bundle_libraries.cmake).
 include(CMakePackageConfigHelpers)
+get_property(networks GLOBAL PROPERTY HOLON_NETWORKS)
 
 if(SKBUILD)
   install(TARGETS holon LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)
   set(libraries $<TARGET_FILE:holon>)
-  if(TARGET holon_gloo)
-    install(TARGETS holon_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-    list(APPEND libraries $<TARGET_FILE:holon_gloo>)
-  endif()
+  foreach(network ${networks})
+    install(TARGETS ${network} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    list(APPEND libraries $<TARGET_FILE:${network}>)
+  endforeach()
   install(CODE "set(libraries \"${libraries}\")\nset(folder \"${CMAKE_INSTALL_LIBDIR}\")")
   install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/bundle_libraries.cmake)
   # For op libraries that users compile (holon.utils.cpp_extension), with the headers underneath.
@@ -24,8 +25,8 @@ if(SKBUILD)
 endif()
 
 install(TARGETS holon EXPORT HolonTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-if(TARGET holon_gloo)
-  install(TARGETS holon_gloo LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(networks)
+  install(TARGETS ${networks} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/holon ${PROJECT_BINARY_DIR}/generated/holon

@@ -16,8 +16,12 @@ from pathlib import Path
 from harness.ranks import ROOT, environment, free_port
 
 BUILD = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev"))
-GLOO = BUILD / "lib/libholon_gloo.so"  # without it there is no world of several hosts
 STRANGERS = Path(__file__).with_name("strangers.py")
+
+
+def module(network):
+    """The library with a network; without it no world of several hosts uses that."""
+    return BUILD / f"lib/libholon_{network}.so"
 
 
 def start(rank, size, port, token, **extra):

@@ -9,7 +9,7 @@ import joining  # noqa: E402
 import pytest  # noqa: E402
 
 
-@pytest.mark.skipif(not joining.GLOO.exists(), reason="needs Gloo (package libgloo-dev)")
+@pytest.mark.skipif(not joining.module("gloo").exists(), reason="needs Gloo (package libgloo-dev)")
 def test_some_rounds():
     bad, came = [], collections.Counter()
     for seed in range(4):

@@ -16,7 +16,6 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -26,7 +25,7 @@
 #include "holon/comm/bootstrap/inherited.h"
 #include "holon/comm/bootstrap/liveness.h"
 #include "holon/comm/bootstrap/tcp.h"
-#include "holon/comm/net/network.h"
+#include "holon/comm/net/network_module.h"
 
 namespace holon::comm {
 
@@ -177,18 +176,19 @@ struct Socket {
 
 class GlooNetwork final : public Network {
  public:
-  GlooNetwork(int rank, int size, const std::string& address, std::map<int, Fd>* connections, double timeout_s) {
+  explicit GlooNetwork(NetworkStart* start) {
+    std::map<int, Fd>& connections = start->connections;
     try {
       NoBrokenPipe quiet;  // its thread inherits that
-      device_ = make_device(address);
+      device_ = make_device(start->address);
       std::map<int, StandIn> stand_ins;
-      for (int tries = 0; stand_ins.size() < connections->size(); ++tries) {
+      for (int tries = 0; stand_ins.size() < connections.size(); ++tries) {
         if (tries == 100) fail_runtime("other programs of this host connect to each of its ports at once");
         stand_ins.clear();
-        context_ = device_->createContext(rank, size);
+        context_ = device_->createContext(start->rank, start->size);
         // Gloo waits five times as long for a connection. Waits for messages have their own limit.
-        context_->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 200)));
-        for (auto& [peer, connection] : *connections) {
+        context_->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(start->timeout_s * 200)));
+        for (auto& [peer, connection] : connections) {
           StandIn stand_in(*context_->createPair(peer));
           if (!stand_in) break;
           stand_ins.emplace(peer, std::move(stand_in));
@@ -196,7 +196,7 @@ class GlooNetwork final : public Network {
       }
       const double limit_s = heartbeat_limit_s();
       for (auto& [peer, stand_in] : stand_ins) {
-        const int fd = stand_in.replace(*context_->getPair(peer), *device_, std::move(connections->at(peer)));
+        const int fd = stand_in.replace(*context_->getPair(peer), *device_, std::move(connections.at(peer)));
         struct stat is {};
         fstat(fd, &is);
         sockets_.push_back({peer, fd, is.st_ino});
@@ -204,7 +204,7 @@ class GlooNetwork final : public Network {
         keep_alive(fd, limit_s, false);
       }
     } catch (const std::exception& e) {
-      fail_runtime("rank {} at {} cannot use the network: {}.", rank, address, e.what());
+      fail_runtime("rank {} at {} cannot use the network: {}.", start->rank, start->address, e.what());
     }
   }
 
@@ -302,9 +302,6 @@ class GlooNetwork final : public Network {
 
 }  // namespace
 
-extern "C" Network* holon_gloo_network(int rank, int size, const char* address, std::map<int, Fd>* connections,
-                                       double timeout_s) {
-  return new GlooNetwork(rank, size, address, connections, timeout_s);
-}
+extern "C" Network* holon_gloo_network(NetworkStart* start) { return new GlooNetwork(start); }
 
 }  // namespace holon::comm
