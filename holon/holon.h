@@ -9,7 +9,7 @@
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
 #include "holon/checkpoint/checkpoint.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"

@@ -15,7 +15,7 @@ from pathlib import Path
 # Parts of a body that is compiled once for each instruction set, and of no use outside of it.
 PARTS = re.compile(r"(_body|cpu/vectors|functors64)\.h$")
 # Of the backend for CUDA: read as its emulator reads them.
-DEVICE = re.compile(r"^holon/(kernels/cuda|comm/nccl)/")
+DEVICE = re.compile(r"^holon/(kernels/cuda|comm/device/nccl)/")
 FIRST = re.compile(r'(?:\s*//[^\n]*\n)*\s*#include "(holon/[^"]+)"')  # behind comments
 
 

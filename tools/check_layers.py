@@ -3,9 +3,10 @@
 
   tools/check_layers.py [ROOT]
 
-The order is HOLON_LAYERS in holon/CMakeLists.txt. An error is: an #include of a folder that stands higher than the
-file's own; a folder of holon/ that the list does not name;
-a source that neither its folder's CMakeLists.txt nor that of the tools builds.
+The order is HOLON_LAYERS in holon/CMakeLists.txt, and HOLON_FOLDERS in a layer's CMakeLists.txt for the folders in it,
+where "." stands for the layer's own files. An error is: an #include of a folder that stands higher than the file's own;
+a folder of holon/ or of a layer that the lists do not name; a source that neither its folder's CMakeLists.txt nor that
+of the tools builds.
 """
 
 import re
@@ -23,6 +24,17 @@ def layers_of(root):
     if not m:
         raise SystemExit("holon/CMakeLists.txt has no set(HOLON_LAYERS ...)")
     return m.group(1).split()
+
+
+def folders_of(cmake_text):
+    """The folders in a layer, bottom to top; None where it does not list them."""
+    m = re.search(r"set\(HOLON_FOLDERS\s+([^)]*)\)", cmake_text)
+    return m.group(1).split() if m else None
+
+
+def folder_in_layer(parts):
+    """Of a path below a layer: its first folder, or "." for a file of the layer itself."""
+    return parts[0] if len(parts) > 1 else "."
 
 
 def built(cmake_text):
@@ -58,7 +70,15 @@ def check(root):
             )
             continue
         cmake = root / "holon" / folder / "CMakeLists.txt"
-        sources = built(cmake.read_text() if cmake.exists() else "")
+        cmake_text = cmake.read_text() if cmake.exists() else ""
+        sources = built(cmake_text)
+        inner = folders_of(cmake_text)
+        for sub in sorted(p.name for p in (root / "holon" / folder).iterdir() if p.is_dir()):
+            if inner is None or sub not in inner:
+                errors.append(
+                    f"holon/{folder}/{sub}: not in HOLON_FOLDERS (holon/{folder}/CMakeLists.txt): add it to the list, "
+                    f"at its height"
+                )
         for path in sorted((root / "holon" / folder).rglob("*")):
             if path.suffix not in (".h", ".cpp", ".cu", ".cuh"):
                 continue
@@ -81,6 +101,14 @@ def check(root):
                     continue
                 else:
                     target = included.split("/")[1]
+                if target == folder and inner and included not in GENERATED:
+                    own = folder_in_layer(path.relative_to(cmake.parent).parts)
+                    other = folder_in_layer(included.split("/")[2:])
+                    if own in inner and other in inner and inner.index(other) > inner.index(own):
+                        errors.append(
+                            f"{name}: includes {included}: {other} stands above {own} in holon/{folder}; "
+                            f"move one of the two"
+                        )
                 if target in order and order[target] > order[folder]:
                     errors.append(f"{name}: includes {included}: {target} stands above {folder}; move one of the two")
     return errors

@@ -24,7 +24,7 @@
 #include "holon/boxing/planner.h"
 #include "holon/boxing/point_to_point.h"
 #include "holon/boxing/prepared.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 
 namespace {

@@ -33,7 +33,7 @@
 #include "holon/array/storage.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/holon.h"
 

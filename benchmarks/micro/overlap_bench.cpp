@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "benchmarks/micro/rank_processes.h"
-#include "holon/comm/background.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/background.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/holon.h"
 
 namespace {

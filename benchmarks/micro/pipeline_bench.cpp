@@ -10,7 +10,7 @@
 #include <numeric>
 #include <thread>
 
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/capture/capture.h"

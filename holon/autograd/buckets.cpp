@@ -7,7 +7,7 @@
 #include "holon/base/error.h"
 #include "holon/base/settings.h"
 #include "holon/boxing/executor.h"
-#include "holon/comm/device_communicator.h"
+#include "holon/comm/device/device_communicator.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::autograd {

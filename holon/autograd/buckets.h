@@ -12,7 +12,7 @@
 #include <set>
 #include <vector>
 
-#include "holon/comm/background.h"
+#include "holon/comm/core/background.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::autograd {

@@ -1,5 +1,5 @@
 // What the library does when the process forks. The child has one thread, its own memory (holon/array/storage.cpp)
-// and no ranks to communicate with (holon/comm/world.h); for its parent nothing changes.
+// and no ranks to communicate with (holon/comm/core/world.h); for its parent nothing changes.
 #pragma once
 
 #include <atomic>

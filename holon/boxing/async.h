@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "holon/boxing/executor.h"
-#include "holon/comm/background.h"
+#include "holon/comm/core/background.h"
 
 namespace holon::boxing {
 

@@ -1,6 +1,6 @@
 #include "holon/boxing/exchange.h"
 
-#include "holon/comm/device_communicator.h"
+#include "holon/comm/device/device_communicator.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::boxing {

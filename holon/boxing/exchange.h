@@ -5,7 +5,7 @@
 #include <span>
 
 #include "holon/array/array.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 
 namespace holon::boxing {
 

@@ -6,7 +6,7 @@
 #include "holon/base/trace.h"
 #include "holon/boxing/live_log.h"
 #include "holon/boxing/rank_step.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::boxing {

@@ -124,15 +124,6 @@ uint64_t fingerprint(const Step& s, size_t number, const Dims& shape, DType dtyp
                                static_cast<int>(dtype), s.two_phase));
 }
 
-std::vector<int> ranks_of(const GlobalSpec* from, const GlobalSpec* to) {
-  std::vector<int> ranks(from->placement.ranks().begin(), from->placement.ranks().end());
-  if (from->placement != to->placement)
-    ranks.insert(ranks.end(), to->placement.ranks().begin(), to->placement.ranks().end());
-  std::sort(ranks.begin(), ranks.end());
-  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-  return ranks;
-}
-
 }  // namespace
 
 Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Machine& machine) {
@@ -144,6 +135,7 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
   data->shape = shape;
   data->dtype = dtype;
   data->hosts = machine.hosts;
+  std::vector<std::vector<Transfer>> transfers;  // of the steps, where the price took them
   if (from != to) {
     auto path = cheapest_path(from, to, shape, dtype, machine);
     Pricer pricer(from->placement, to->placement, shape, dtype, machine, cut_axes(*from, *to, shape), true);
@@ -154,15 +146,13 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
       Step s;
       s.from = path[i];
       s.to = path[i + 1];
-      Edge e = *pricer.price(layouts[i], layouts[i + 1], {i == 0, i + 2 == path.size()}, &s.read_bytes);
+      EdgeDetails details;
+      Edge e = *pricer.price(layouts[i], layouts[i + 1], {i == 0, i + 2 == path.size()}, &details);
+      s.read_bytes = std::move(details.read_bytes);
+      transfers.push_back(std::move(details.transfers));
       s.kind = e.kind;
       s.two_phase = e.two_phase;
       s.predicted_s = e.predicted_s;
-      if (s.kind == StepKind::kReduceExchange && !machine.hosts.one_host()) {
-        // Ranks of a host that want the same sum take it of the same addends, which may not be those that they have.
-        s.read_bytes = elements_read(*s.from, *s.to, shape, machine.hosts);
-        for (int64_t& n : s.read_bytes) n *= static_cast<int64_t>(size_bytes(dtype));
-      }
       s.out_bytes = e.out_bytes;
       s.host_bytes = e.host_bytes;
       s.label = fmt::format("{} {} -> {}", name(s.kind), s.from->nd_sbp, s.to->nd_sbp);
@@ -176,8 +166,13 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
       data->steps.push_back(std::move(s));
     }
   }
-  data->ranks = ranks_of(from, to);
+  data->ranks = ranks_of(*from, *to);
   data->transfers = std::vector<std::atomic<const Transfer*>>(data->steps.size() * data->ranks.size());
+  for (size_t i = 0; i < transfers.size(); ++i)
+    for (Transfer& t : transfers[i]) {
+      const auto at = std::lower_bound(data->ranks.begin(), data->ranks.end(), at_index(t.members, t.me));
+      data->transfers[i * data->ranks.size() + to_size(at - data->ranks.begin())] = new Transfer(std::move(t));
+    }
   Plan plan(data);
   for (int r : data->ranks) data->max_read_bytes = std::max(data->max_read_bytes, plan.read_bytes(r));
   return plan;
@@ -233,7 +228,7 @@ Plan moved(const Plan& base, const GlobalSpec* from, const GlobalSpec* to, const
     s.to = here(s.to);
     s.fingerprint = fingerprint(s, i, data->shape, data->dtype);
   }
-  data->ranks = ranks_of(from, to);
+  data->ranks = ranks_of(*from, *to);
   data->transfers = std::vector<std::atomic<const Transfer*>>(data->steps.size() * data->ranks.size());
   return Plan(data);
 }
@@ -273,7 +268,7 @@ class PlanCache {
 
  private:
   Plan find(const Key& key) {
-    const int shift = lowest_shift(ranks_of(key.from, key.to), key.machine->hosts);
+    const int shift = lowest_shift(ranks_of(*key.from, *key.to), key.machine->hosts);
     if (shift == 0) return find_plan(key.from, key.to, key.shape, key.dtype, *key.machine);
     Key low = key;
     low.from = lowered(key.from, shift);

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "holon/boxing/planner.h"
-#include "holon/comm/device_exchange.h"
-#include "holon/comm/device_link.h"
+#include "holon/comm/device/device_exchange.h"
+#include "holon/comm/device/device_link.h"
 #include "holon/comm/point_to_point.h"
 
 namespace holon::boxing {

@@ -6,9 +6,9 @@
 #include "holon/base/ceil_div.h"
 #include "holon/base/error.h"
 #include "holon/base/index.h"
-#include "holon/boxing/host_load.h"
+#include "holon/boxing/host_traffic.h"
 #include "holon/boxing/regions.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 
 namespace holon::boxing {
 
@@ -16,7 +16,9 @@ namespace {
 
 // In placements of more ranks a search looks at some of them.
 constexpr int kEveryRank = 256;
-constexpr int kEveryHost = 64;  // of both ends together: with more, at one host
+// A step over several hosts is priced by the pulls of all its ranks up to this many, beyond by those of one host.
+constexpr int kEveryPull = 512;
+constexpr int kEveryPullInSearch = 8;
 constexpr int64_t kPerAxis = 6;
 
 std::vector<int> sample(const Placement& p, bool every_rank) {
@@ -117,6 +119,7 @@ struct Pricer::Impl {
   int both = 0;                // ranks of the two placements
   double best_rate;
   std::vector<Layout> layouts;
+  std::optional<HostTraffic> traffic;  // of several hosts
 
   Impl(const Placement& source, const Placement& target, const Dims& s, DType dtype, const Machine& m,
        std::vector<int> cut_axes, bool all)
@@ -138,7 +141,8 @@ struct Pricer::Impl {
       std::sort(hosts.begin(), hosts.end());
       hosts_of[side] = static_cast<int>(std::unique(hosts.begin(), hosts.end()) - hosts.begin());
     }
-    if (!one_placement) both = union_size(source, target);
+    both = union_size(source, target);
+    if (!one_host) traffic.emplace(source, target, shape, m.hosts);
     auto& c = m.costs;
     best_rate = std::max({c.copy.near, c.copy.mid, c.copy.far, c.reduce.near, c.reduce.mid, c.reduce.far, c.fill.near,
                           c.fill.mid, c.fill.far});
@@ -197,7 +201,9 @@ struct Pricer::Impl {
     return false;
   }
 
-  Edge move(Layout& from, Layout& to, InPlan where, std::vector<int64_t>* reads) {
+  Edge move(int from_number, int to_number, InPlan where, EdgeDetails* details) {
+    Layout &from = at_index(layouts, from_number), &to = at_index(layouts, to_number);
+    std::vector<int64_t>* const reads = details ? &details->read_bytes : nullptr;
     const unsigned fixed = fixed_axes(from.spec, to.spec);
     const bool cross = !one_placement && from.on_target != to.on_target;
     const Placement &source = from.spec.placement, &target = to.spec.placement;
@@ -283,7 +289,7 @@ struct Pricer::Impl {
     for (int d = 0; d < shape.size(); ++d)
       if (from.part[d] > 0) peers *= static_cast<double>(ceil_div(to.part[d], from.part[d]));
     work.pulls = std::min(peers, static_cast<double>(work.members)) - 1;
-    e.predicted_s = finish(work, from.spec, to.spec, fixed, false, e);
+    e.predicted_s = finish(work, from_number, to_number, fixed, false, e, details);
 
     if (e.kind != StepKind::kAllReduce || summed < 2) return e;
     Edge other = e;
@@ -304,8 +310,14 @@ struct Pricer::Impl {
     gather.pulls = sum.pulls;
     gather.rows = {};
     other.read_bytes = (piece * (summed - 1) + to.numel - piece) * item;
-    other.predicted_s = finish(sum, from.spec, to.spec, fixed, true, other) + seconds(gather, machine.costs);
-    if (other.predicted_s >= e.predicted_s) return e;
+    std::vector<Transfer> whole;
+    if (details) whole = std::move(details->transfers);
+    other.predicted_s =
+        finish(sum, from_number, to_number, fixed, true, other, details) + seconds(gather, machine.costs);
+    if (other.predicted_s >= e.predicted_s) {
+      if (details) details->transfers = std::move(whole);
+      return e;
+    }
     if (reads)
       for (int i = 0; i < target.size(); ++i) {
         int64_t elements = slice_of(shape, target, to.spec.nd_sbp, i).shape.numel();
@@ -316,16 +328,13 @@ struct Pricer::Impl {
   }
 
   // The seconds, after what crosses between hosts has been put in.
-  double finish(Work& work, const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, bool two_phase,
-                Edge& e) const {
+  double finish(Work& work, int from, int to, unsigned fixed, bool two_phase, Edge& e, EdgeDetails* details) {
     work.net_syncs = 0;
     if (!one_host) {
-      const bool quick = !every_rank && !two_phase && from.placement.size() + to.placement.size() > kEveryHost;
-      HostLoad load = quick ? load_of_first_host(from, to, fixed, shape, machine.hosts)
-                            : host_load(from, to, fixed, shape, two_phase, machine.hosts);
+      const HostLoad load = crossing(from, to, fixed, two_phase, details);
       e.host_bytes = load.in_elements * item;
       work.net_bytes = static_cast<double>(std::max(load.in_elements, load.out_elements) * item);
-      if (load.crosses) work.net_syncs = two_phase ? 3 : work.syncs;
+      if (load.crosses()) work.net_syncs = two_phase ? 3 : work.syncs;
       if (load.summed_elements > 0) {
         // By all ranks of the host, who then synchronize once more.
         const auto summed = static_cast<double>(load.summed_elements * item);
@@ -335,6 +344,25 @@ struct Pricer::Impl {
       }
     }
     return seconds(work, machine.costs);
+  }
+
+  HostLoad crossing(int from, int to, unsigned fixed, bool two_phase, EdgeDetails* details) {
+    if (both > (every_rank ? kEveryPull : kEveryPullInSearch)) return traffic->estimate(from, to, fixed, two_phase);
+    const GlobalSpec &source = at_index(layouts, from).spec, &target = at_index(layouts, to).spec;
+    std::vector<Transfer> transfers = transfers_of(source, target, shape, machine.hosts, two_phase);
+    const HostLoad load = host_load(transfers, two_phase, machine.hosts);
+    if (!details) return load;
+    // Ranks of a host that want the same sum take it of the same addends, which may not be those that they have.
+    for (const Transfer& t : transfers) {
+      const int index = target.placement.index_of(at_index(t.members, t.me));
+      if (index < 0 || two_phase) continue;
+      int64_t read = 0;
+      for (const Pull& pull : t.pulls)
+        for (int owner : pull.owners) read += owner == t.me ? 0 : pull.shape.numel();
+      at_index(details->read_bytes, index) = read * item;
+    }
+    details->transfers = std::move(transfers);
+    return load;
   }
 
   Edge zero_fill(const Layout& from, const Layout& to, std::vector<int64_t>* reads) const {
@@ -376,6 +404,7 @@ int Pricer::add(bool on_target, const NdSbp& nd_sbp) {
   Dims part = slice_of(impl_->shape, p, nd_sbp, 0).shape;
   int64_t numel = part.numel();
   impl_->layouts.push_back({on_target, {p, nd_sbp}, part, numel, nullptr, nullptr});
+  if (impl_->traffic) impl_->traffic->add({p, nd_sbp}, on_target);
   return static_cast<int>(impl_->layouts.size()) - 1;
 }
 
@@ -383,11 +412,11 @@ const GlobalSpec& Pricer::spec(int layout) const { return at_index(impl_->layout
 
 int64_t Pricer::part_bytes(int layout) const { return at_index(impl_->layouts, layout).numel * impl_->item; }
 
-std::optional<Edge> Pricer::price(int from, int to, InPlan where, std::vector<int64_t>* read_by_index) {
+std::optional<Edge> Pricer::price(int from, int to, InPlan where, EdgeDetails* details) {
   auto &a = at_index(impl_->layouts, from), &b = at_index(impl_->layouts, to);
   if (a.on_target && !b.on_target) return std::nullopt;
-  if (one_move(a.spec, b.spec)) return impl_->move(a, b, where, read_by_index);
-  if (is_zero_fill(a.spec, b.spec)) return impl_->zero_fill(a, b, read_by_index);
+  if (one_move(a.spec, b.spec)) return impl_->move(from, to, where, details);
+  if (is_zero_fill(a.spec, b.spec)) return impl_->zero_fill(a, b, details ? &details->read_bytes : nullptr);
   return std::nullopt;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "holon/array/dtype.h"
+#include "holon/boxing/regions.h"
 #include "holon/boxing/step.h"
 #include "holon/cost/machine.h"
 
@@ -19,6 +20,13 @@ struct Edge {
   int64_t out_bytes = 0;   // the largest new part that any rank allocates
   int64_t read_bytes = 0;  // the most that any rank reads from its peers
   int64_t host_bytes = 0;  // the most that comes into any host
+};
+
+// What an exact price has looked at.
+struct EdgeDetails {
+  std::vector<int64_t> read_bytes;  // from peers, by place in the target's placement
+  // Of all ranks of the step, where they were needed (several hosts): Plan::transfer() has them at hand.
+  std::vector<Transfer> transfers;
 };
 
 // Where in its plan a step is. What one step has written is in its writer's cache, not in that of those who read it in
@@ -41,8 +49,8 @@ class Pricer {
   const GlobalSpec& spec(int layout) const;
   // The largest part of any rank.
   int64_t part_bytes(int layout) const;
-  // No step leads there: nullopt. read_by_index, for the ranks of the target, wants every_rank.
-  std::optional<Edge> price(int from, int to, InPlan where, std::vector<int64_t>* read_by_index = nullptr);
+  // No step leads there: nullopt. details want every_rank.
+  std::optional<Edge> price(int from, int to, InPlan where, EdgeDetails* details = nullptr);
   // No step from a to b is cheaper.
   double at_least(int from, int to) const;
 

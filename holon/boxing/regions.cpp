@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/base/small_vec.h"
 
 namespace holon::boxing {
 
@@ -76,6 +78,14 @@ struct Asked {
     give.resize(to_size(*std::max_element(from.placement.ranks().begin(), from.placement.ranks().end()) + 1));
   }
   std::vector<int64_t> give;  // elements, by rank
+  // The part of the source's index-th rank.
+  const Slice& part(const GlobalSpec& from, const Dims& shape, int64_t index) {
+    if (parts.empty()) parts.resize(to_size(from.placement.size()));
+    std::optional<Slice>& known = at_index(parts, index);
+    if (!known) known = slice_of(shape, from.placement, from.nd_sbp, static_cast<int>(index));
+    return *known;
+  }
+  std::vector<std::optional<Slice>> parts;
   // By host, source part and region: the replica of it that a rank of that host takes from another host. The next one
   // that wants the region takes the same, so that it crosses once.
   std::map<std::tuple<int, int64_t, std::vector<int64_t>>, int64_t> crossing;
@@ -89,6 +99,7 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
   std::vector<Pull> pulls;
   if (dst.shape.numel() == 0) return pulls;
   Dims dst_strides = contiguous_strides(dst.shape);
+  pulls.reserve(to_size(grid.keys.numel()));
 
   int64_t base = 0;
   if (fixed) {
@@ -105,15 +116,15 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
   }
   auto ranks = from.placement.ranks();
   for_each_point(grid.keys, grid.strides, [&](int64_t key) {
-    Slice src = slice_of(shape, from.placement, from.nd_sbp, static_cast<int>(base + key));
-    Slice region;
-    if (!intersect(src, dst, &region)) return;
+    const Slice& part = asked.part(from, shape, base + key);
+    Slice src = part, region;
+    if (!intersect(part, dst, &region)) return;
 
     const int me = at_index(to.placement.ranks(), index);
     // How many other hosts a replica's addends are on, and how much has been requested of its ranks.
     auto price = [&](int64_t r) {
       int64_t load = 0;
-      std::vector<int> others;
+      SmallVec<int, 16> others;
       for_each_point(grid.addends, grid.strides, [&](int64_t a) {
         int owner = at_index(ranks, base + key + r + a);
         load += at_index(give, owner);
@@ -123,14 +134,16 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
       return std::pair{std::unique(others.begin(), others.end()) - others.begin(), load};
     };
     int64_t replica = own_replica;
-    if (key != own_key) {
+    if (key != own_key && grid.replicas.numel() == 1) {
+      replica = 0;
+    } else if (key != own_key) {
       std::pair<ptrdiff_t, int64_t> least{PTRDIFF_MAX, 0};
       for_each_point(grid.replicas, grid.strides, [&](int64_t r) {
         auto p = price(r);
         if (p < least) least = p, replica = r;
       });
     }
-    if (!hosts.host_of_rank.empty() && price(replica).first > 0) {
+    if (grid.replicas.numel() > 1 && !hosts.host_of_rank.empty() && price(replica).first > 0) {
       std::vector<int64_t> of(region.offset.begin(), region.offset.end());
       of.insert(of.end(), region.shape.begin(), region.shape.end());
       replica = asked.crossing.try_emplace({hosts.host(me), base + key, std::move(of)}, replica).first->second;
@@ -146,6 +159,7 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
     }
     pull.src_start = linear(region.offset, pull.src_strides);
     pull.dst_start = linear(src.offset, dst_strides);
+    pull.owners.reserve(to_size(grid.addends.numel()));
     for_each_point(grid.addends, grid.strides, [&](int64_t a) {
       int64_t i = base + key + replica + a;
       int owner = at_index(ranks, i);
@@ -157,7 +171,27 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
   return pulls;
 }
 
+// Owners, which were ranks, become places among the members.
+void place(Transfer& t, int rank) {
+  auto position = [&](int r) {
+    return static_cast<int>(std::lower_bound(t.members.begin(), t.members.end(), r) - t.members.begin());
+  };
+  t.me = position(rank);
+  for (auto& pull : t.pulls)
+    for (int& owner : pull.owners) owner = position(owner);
+  t.whole_own = t.pulls.size() == 1 && t.pulls[0].owners.size() == 1 && t.pulls[0].owners[0] == t.me;
+}
+
 }  // namespace
+
+std::vector<int> ranks_of(const GlobalSpec& from, const GlobalSpec& to) {
+  std::vector<int> ranks(from.placement.ranks().begin(), from.placement.ranks().end());
+  if (from.placement != to.placement)
+    ranks.insert(ranks.end(), to.placement.ranks().begin(), to.placement.ranks().end());
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  return ranks;
+}
 
 bool intersect(const Slice& a, const Slice& b, Slice* out) {
   out->offset = a.offset;
@@ -236,12 +270,11 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
   unsigned fixed = fixed_axes(from, to);
   Transfer t;
   t.members = members(from, to, fixed, rank);
-  auto position = [&](int r) {
-    return static_cast<int>(std::lower_bound(t.members.begin(), t.members.end(), r) - t.members.begin());
-  };
-  t.me = position(rank);
-  int index = to.placement.index_of(rank);
-  if (index < 0) return t;
+  const int index = to.placement.index_of(rank);
+  if (index < 0) {
+    place(t, rank);
+    return t;
+  }
   t.shape = slice_of(shape, to.placement, to.nd_sbp, index).shape;
 
   SourceGrid grid(from, fixed);
@@ -250,26 +283,43 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
   if (grid.replicas.numel() > 1)
     for (int before = 0; before < index; ++before) pulls_of(from, to, fixed, grid, shape, before, hosts, asked);
   t.pulls = pulls_of(from, to, fixed, grid, shape, index, hosts, asked);
-  for (auto& pull : t.pulls)
-    for (int& owner : pull.owners) owner = position(owner);
-  t.whole_own = t.pulls.size() == 1 && t.pulls[0].owners.size() == 1 && t.pulls[0].owners[0] == t.me;
+  place(t, rank);
   return t;
 }
 
-std::vector<int64_t> elements_read(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape,
-                                   const HostMap& hosts) {
+std::vector<Transfer> transfers_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape,
+                                   const HostMap& hosts, bool two_phase) {
+  HOLON_CHECK(one_move(from, to), "{} to {} is not a single step", from, to);
   const unsigned fixed = fixed_axes(from, to);
-  SourceGrid grid(from, fixed);
+  const SourceGrid grid(from, fixed);
   Asked asked(from);
-  std::vector<int64_t> elements;
-  for (int i = 0; i < to.placement.size(); ++i) {
-    const int rank = at_index(to.placement.ranks(), i);
-    int64_t read = 0;
-    for (const Pull& pull : pulls_of(from, to, fixed, grid, shape, i, hosts, asked))
-      for (int owner : pull.owners) read += owner == rank ? 0 : pull.shape.numel();
-    elements.push_back(read);
+  const std::vector<int> ranks = ranks_of(from, to);
+  std::vector<std::vector<Pull>> pulls(to_size(to.placement.size()));  // the choices of each depend on those before
+  for (int i = 0; i < to.placement.size(); ++i)
+    at_index(pulls, i) = pulls_of(from, to, fixed, grid, shape, i, hosts, asked);
+
+  std::vector<Transfer> transfers;
+  std::map<std::vector<int64_t>, std::vector<int>> groups;  // by their coordinates along the fixed axes
+  for (int rank : ranks) {
+    std::vector<int64_t> key;
+    if (from.placement == to.placement) {
+      const Dims at = from.placement.coordinate(from.placement.index_of(rank));
+      for (int a = 0; a < at.size(); ++a)
+        if (is_fixed(fixed, a)) key.push_back(at[a]);
+    }
+    std::vector<int>& group = groups[key];
+    if (group.empty()) group = members(from, to, fixed, rank);
+    Transfer t;
+    t.members = group;
+    if (const int index = to.placement.index_of(rank); index >= 0) {
+      t.shape = slice_of(shape, to.placement, to.nd_sbp, index).shape;
+      t.pulls = std::move(at_index(pulls, index));
+    }
+    place(t, rank);
+    if (two_phase) split_in_phases(t);
+    transfers.push_back(std::move(t));
   }
-  return elements;
+  return transfers;
 }
 
 void split_in_phases(Transfer& t) {

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "holon/comm/pull.h"
+#include "holon/comm/core/pull.h"
 #include "holon/cost/machine.h"
 #include "holon/global/slice.h"
 #include "holon/global/spec.h"
@@ -25,6 +25,9 @@ bool one_move(const GlobalSpec& from, const GlobalSpec& to);
 
 // How many addends each element of the target is the sum of; 1 if nothing is summed.
 int64_t addends(const GlobalSpec& from, unsigned fixed);
+
+// The ranks of both, sorted.
+std::vector<int> ranks_of(const GlobalSpec& from, const GlobalSpec& to);
 
 // The ranks that communicate with the given one in the step, sorted. Without fixed axes: all ranks of both placements.
 std::vector<int> members(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, int rank);
@@ -48,9 +51,9 @@ struct Transfer {
 Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank,
                      const HostMap& hosts = {});
 
-// What each rank of the target reads of others then, in elements, by its place in to.placement.
-std::vector<int64_t> elements_read(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape,
-                                   const HostMap& hosts);
+// Those of all ranks of both placements, in the order of the ranks, found in one go. two_phase: with sums and shares.
+std::vector<Transfer> transfers_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape,
+                                   const HostMap& hosts, bool two_phase);
 
 // Works out sums and shares. Pre: all members sum the same elements, as transfer_of() has found.
 void split_in_phases(Transfer& t);

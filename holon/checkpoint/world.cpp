@@ -15,7 +15,7 @@
 #include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 
 namespace holon::checkpoint {
 

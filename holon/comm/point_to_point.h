@@ -16,9 +16,9 @@
 #include <memory>
 #include <vector>
 
-#include "holon/comm/communicator.h"
-#include "holon/comm/pull.h"
-#include "holon/comm/waiting.h"
+#include "holon/comm/core/communicator.h"
+#include "holon/comm/core/pull.h"
+#include "holon/comm/core/waiting.h"
 
 namespace holon::comm {
 

@@ -11,10 +11,10 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/base/parallel.h"
-#include "holon/comm/background.h"
-#include "holon/comm/cores.h"
-#include "holon/comm/device_link.h"
-#include "holon/comm/inprocess/thread_world.h"
+#include "holon/comm/core/background.h"
+#include "holon/comm/core/cores.h"
+#include "holon/comm/device/device_link.h"
+#include "holon/comm/local/thread_world.h"
 
 namespace holon::comm {
 

@@ -17,12 +17,12 @@
 #include "holon/base/log.h"
 #include "holon/base/parallel.h"
 #include "holon/base/settings.h"
-#include "holon/comm/background.h"
-#include "holon/comm/communicator.h"
-#include "holon/comm/cores.h"
-#include "holon/comm/join_hook.h"
+#include "holon/comm/core/background.h"
+#include "holon/comm/core/communicator.h"
+#include "holon/comm/core/cores.h"
+#include "holon/comm/core/join_hook.h"
+#include "holon/comm/core/world.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/comm/world.h"
 #include "holon/cost/measure.h"
 
 namespace holon {

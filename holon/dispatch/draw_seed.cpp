@@ -5,7 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/hash.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/dispatch/dispatch.h"
 
 namespace holon {

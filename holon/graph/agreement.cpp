@@ -10,7 +10,7 @@
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 
 namespace holon::graph {
 

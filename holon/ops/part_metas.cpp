@@ -8,7 +8,7 @@
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 #include "holon/tensor/tracer.h"

@@ -6,7 +6,7 @@
 #include "args.h"
 #include "holon/base/context.h"
 #include "holon/base/index.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::python {

@@ -22,9 +22,11 @@ def tree(tmp_path):
         "holon/base/error.h": "",
         "holon/base/error.cpp": '#include "holon/base/error.h"\n',
         "holon/array/CMakeLists.txt": (
+            "set(HOLON_FOLDERS host . cpu)\n"
             "foreach(i x y)\n  list(APPEND s cpu/loop_${i}.cpp)\nendforeach()\nholon_layer(array ${s})\n"
         ),
         "holon/array/array.h": '#include "holon/base/error.h"\n',
+        "holon/array/host/page.h": "",
         "holon/array/cpu/loop_x.cpp": '#include "holon/array/array.h"\n',
         "holon/ops/CMakeLists.txt": "file(GLOB rooms *.cpp)\nholon_layer(ops ${rooms})\n",
         "holon/ops/sum.cpp": '#include "holon/ops.h"\n#include "holon/array/array.h"\n',
@@ -53,6 +55,10 @@ def test_a_good_tree(tree):
         ("holon/base/lost.cpp", "", "holon/base/lost.cpp: no source of"),
         ("holon/array/cpu/other.cpp", "", "holon/array/cpu/other.cpp: no source of"),
         ("holon/attic/old.h", "", "holon/attic: not in HOLON_LAYERS"),
+        ("holon/array/array.h", '#include "holon/array/cpu/loop.h"\n', "cpu stands above . in holon/array"),
+        ("holon/array/host/page.h", '#include "holon/array/array.h"\n', ". stands above host in holon/array"),
+        ("holon/array/simd/vec.h", "", "holon/array/simd: not in HOLON_FOLDERS"),
+        ("holon/base/posix/file.h", "", "holon/base/posix: not in HOLON_FOLDERS"),
         ("holon/ops/max.cpp", '#include "holon/holon.h"\n', "which is for users"),
     ],
 )

@@ -28,7 +28,7 @@
 #include "holon/comm/bootstrap/output.h"
 #include "holon/comm/bootstrap/store.h"
 #include "holon/comm/bootstrap/token.h"
-#include "holon/comm/cores.h"
+#include "holon/comm/core/cores.h"
 
 extern char** environ;
 

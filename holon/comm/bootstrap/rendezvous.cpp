@@ -14,8 +14,8 @@
 #include "holon/comm/bootstrap/address.h"
 #include "holon/comm/bootstrap/scheduler.h"
 #include "holon/comm/bootstrap/token.h"
-#include "holon/comm/control.h"
-#include "holon/comm/cores.h"
+#include "holon/comm/core/control.h"
+#include "holon/comm/core/cores.h"
 
 namespace holon::comm {
 

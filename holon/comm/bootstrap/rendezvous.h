@@ -8,7 +8,7 @@
 #include "holon/base/context.h"
 #include "holon/comm/bootstrap/address.h"
 #include "holon/comm/bootstrap/store.h"
-#include "holon/comm/world.h"
+#include "holon/comm/core/world.h"
 
 namespace holon::comm {
 

@@ -11,8 +11,8 @@
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/trace.h"
-#include "holon/comm/background.h"
-#include "holon/comm/control.h"
+#include "holon/comm/core/background.h"
+#include "holon/comm/core/control.h"
 #include "holon/comm/hosts/pulling.h"
 
 namespace holon::comm {

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "holon/base/index.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
+#include "holon/comm/core/network.h"
+#include "holon/comm/core/world.h"
 #include "holon/comm/hosts/schedule.h"
-#include "holon/comm/net/network.h"
-#include "holon/comm/world.h"
 
 namespace holon::comm {
 

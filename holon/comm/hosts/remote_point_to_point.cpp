@@ -9,8 +9,8 @@
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
-#include "holon/comm/background.h"
-#include "holon/comm/waiting.h"
+#include "holon/comm/core/background.h"
+#include "holon/comm/core/waiting.h"
 #include "holon/kernels/regions.h"
 
 namespace holon::comm {

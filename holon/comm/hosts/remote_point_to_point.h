@@ -9,10 +9,10 @@
 
 #include "holon/array/storage.h"
 #include "holon/base/index.h"
-#include "holon/comm/communicator.h"
-#include "holon/comm/net/network.h"
-#include "holon/comm/pull.h"
-#include "holon/comm/world.h"
+#include "holon/comm/core/communicator.h"
+#include "holon/comm/core/network.h"
+#include "holon/comm/core/pull.h"
+#include "holon/comm/core/world.h"
 
 namespace holon::comm {
 

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "holon/comm/pull.h"
+#include "holon/comm/core/pull.h"
 
 namespace holon::comm {
 

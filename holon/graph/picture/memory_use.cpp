@@ -6,8 +6,8 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/index.h"
-#include "holon/comm/communicator.h"
-#include "holon/graph/picture/work.h"
+#include "holon/comm/core/communicator.h"
+#include "holon/graph/cost/work.h"
 #include "holon/graph/program/program.h"
 
 namespace holon::graph {

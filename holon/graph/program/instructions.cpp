@@ -7,7 +7,7 @@
 #include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/agree.h"
-#include "holon/comm/device_communicator.h"
+#include "holon/comm/device/device_communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/optim.h"

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "holon/boxing/prepared.h"
-#include "holon/comm/background.h"
+#include "holon/comm/core/background.h"
 #include "holon/dispatch/local_call.h"
 #include "holon/dispatch/on_device.h"
 #include "holon/graph/program/fused.h"

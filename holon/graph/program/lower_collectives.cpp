@@ -1,6 +1,6 @@
 // What crosses from stage to stage, and boxings in one collective.
 #include "holon/base/index.h"
-#include "holon/comm/device_communicator.h"
+#include "holon/comm/device/device_communicator.h"
 #include "holon/graph/program/lowering.h"
 
 namespace holon::graph {

@@ -9,7 +9,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/index.h"
-#include "holon/comm/background.h"
+#include "holon/comm/core/background.h"
 #include "holon/graph/program/instructions.h"
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"

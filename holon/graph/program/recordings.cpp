@@ -12,7 +12,7 @@
 #include "holon/base/settings.h"
 #include "holon/boxing/planner.h"
 #include "holon/boxing/rank_step.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/graph/program/instructions.h"
 
 namespace holon::graph {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "holon/array/device_runtime.h"
-#include "holon/comm/recorded_calls.h"
+#include "holon/comm/device/recorded_calls.h"
 #include "holon/graph/program/program.h"
 
 namespace holon::graph {

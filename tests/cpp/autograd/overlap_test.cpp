@@ -10,7 +10,7 @@
 #include "holon/autograd/buckets.h"
 #include "holon/autograd/engine.h"
 #include "holon/base/error.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/ops.h"

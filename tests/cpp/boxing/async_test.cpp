@@ -7,7 +7,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/cost/machine.h"
 #include "holon/global/slice.h"

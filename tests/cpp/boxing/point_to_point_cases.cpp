@@ -10,7 +10,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/boxing/executor.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::testing_boxing {

@@ -20,8 +20,8 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/boxing/executor.h"
-#include "holon/comm/background.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/background.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 
 namespace holon::boxing {

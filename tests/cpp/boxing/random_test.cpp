@@ -13,7 +13,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/boxing/executor.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/regions.h"

@@ -8,7 +8,7 @@
 #include "boxing/point_to_point_cases.h"
 #include "boxing/prepared_cases.h"
 #include "holon/base/context.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 
 namespace holon::testing_boxing {
 namespace {

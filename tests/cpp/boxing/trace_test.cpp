@@ -12,7 +12,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/trace_parts.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops.h"
 

@@ -1,4 +1,4 @@
-#include "holon/comm/background.h"
+#include "holon/comm/core/background.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "tests/cpp/comm/collective_cases.h"
 #include "tests/cpp/comm/processes.h"

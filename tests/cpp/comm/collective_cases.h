@@ -2,7 +2,7 @@
 // result.
 #pragma once
 
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 
 namespace holon::comm::test {
 

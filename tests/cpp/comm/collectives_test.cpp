@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/kernels/add_n.h"
 #include "tests/cpp/comm/collective_cases.h"

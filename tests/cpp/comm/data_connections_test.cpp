@@ -1,5 +1,5 @@
 // Data connections between ranks, here threads that play at hosts of their own, while strangers come to their ports.
-#include "holon/comm/net/data_connections.h"
+#include "holon/comm/hosts/net/data_connections.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

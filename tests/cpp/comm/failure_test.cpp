@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "holon/base/error.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
+#include "holon/comm/core/world.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/comm/world.h"
 #include "tests/cpp/comm/messages.h"
 
 namespace holon::comm {

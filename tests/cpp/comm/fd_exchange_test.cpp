@@ -1,5 +1,5 @@
 // How the processes of one host hand each other their memory, as ordinary users and where something goes wrong.
-#include "holon/comm/shm/fd_exchange.h"
+#include "holon/comm/local/fd_exchange.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

@@ -10,7 +10,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/hosts/schedule.h"
 #include "holon/comm/run_ranks.h"
 #include "tests/cpp/comm/collective_cases.h"

@@ -24,7 +24,7 @@ Fd introduce(const std::string& leader, int place, long size_bytes) {
   if (!s || ftruncate(memory.get(), size_bytes) != 0 ||
       connect(s.get(), reinterpret_cast<sockaddr*>(&address), size) != 0)
     fail_runtime("the leader is not reached: {}", strerror(errno));
-  int32_t note[] = {0x484c6664, place};  // as holon/comm/shm/fd_exchange.cpp identifies the sender
+  int32_t note[] = {0x484c6664, place};  // as holon/comm/local/fd_exchange.cpp identifies the sender
   iovec io{note, sizeof note};
   const int fd = memory.get();
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {};

@@ -13,7 +13,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/comm/link_mail.h"
+#include "holon/comm/device/link_mail.h"
 #include "holon/comm/run_ranks.h"
 #include "tests/cpp/comm/messages.h"
 

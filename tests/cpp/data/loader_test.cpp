@@ -12,7 +12,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/data/sampler.h"
 #include "holon/ops.h"

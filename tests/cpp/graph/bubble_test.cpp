@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "holon/base/trace.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/program/program.h"

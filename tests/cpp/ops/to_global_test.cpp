@@ -6,7 +6,7 @@
 #include <string>
 
 #include "holon/base/error.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops.h"
 #include "holon/ops/part_metas.h"

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops.h"
 

@@ -1,8 +1,8 @@
-// holon/comm/nccl/vendor_nccl.h on the emulator: what the streams of several ranks do together is done over the CPU's
-// communicators, in which other processes read copies of the device's memory. Collectives are done when they are put on
-// a stream (or when a recording is launched), also where other work waits (EMULATED_LAZY): ranks that wait for each
-// other on the host must not wait for what nobody does. Only the results come when somebody waits for the stream.
-#include "holon/comm/nccl/vendor_nccl.h"
+// holon/comm/device/nccl/vendor_nccl.h on the emulator: what the streams of several ranks do together is done over the
+// CPU's communicators, in which other processes read copies of the device's memory. Collectives are done when they are
+// put on a stream (or when a recording is launched), also where other work waits (EMULATED_LAZY): ranks that wait for
+// each other on the host must not wait for what nobody does. Only the results come when somebody waits for the stream.
+#include "holon/comm/device/nccl/vendor_nccl.h"
 
 #include <poll.h>
 #include <sys/random.h>
@@ -24,7 +24,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
-#include "holon/comm/communicator.h"
+#include "holon/comm/core/communicator.h"
 
 namespace holon::comm::nccl {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
-#include "holon/comm/nccl/vendor_nccl.h"
+#include "holon/comm/device/nccl/vendor_nccl.h"
 
 using namespace holon;
 namespace nccl = holon::comm::nccl;

@@ -1,0 +1,48 @@
+// The collectives over rows of elements (communicator.h), as pulls.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "holon/array/dtype.h"
+#include "holon/comm/core/pull.h"
+
+namespace holon::comm {
+
+class RowPulls final : public GroupPulls {
+ public:
+  // What `counts` has.
+  enum class Kind : uint8_t {
+    kAllReduce,      // all elements
+    kReduceScatter,  // those that each member gets
+    kAllGather,      // those of each member
+    kAllToAll,       // what each member sends to each: one row of the matrix after the other
+    kBroadcast,      // all elements, and the root
+  };
+  RowPulls(Kind kind, int members, int me, std::span<const int64_t> counts, DType dtype);
+
+  bool is(Kind kind, std::span<const int64_t> counts, DType dtype) const;
+
+  // A large all_reduce has two: each member sums one stretch, then copies the others'. Of a small one each member sums
+  // everything.
+  int phases() const override { return phases_; }
+  std::span<const Pull> mine(int phase) const override { return mine_[phase]; }
+  std::vector<Pull> of(int member, int phase) const override;
+  uint64_t key() const override { return key_; }
+  Collective collective() const override;
+
+ private:
+  int64_t stretch_begin(int member) const;
+
+  const Kind kind_;
+  const int members_, me_;
+  const std::vector<int64_t> counts_;
+  const DType dtype_;
+  int phases_ = 1;
+  uint64_t key_ = 0;
+  std::vector<int> everybody_;
+  std::vector<Pull> mine_[2];
+};
+
+}  // namespace holon::comm

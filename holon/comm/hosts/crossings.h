@@ -1,0 +1,52 @@
+// What crosses between the hosts of a group when its members pull: a region that several members of one host want from
+// another crosses once, and a sum over members of another host is taken there, so that one region crosses instead of
+// one for each addend. Pure: schedules are made of it (hosts/schedule.h), and prices too (holon/boxing/price.h).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "holon/base/small_vec.h"
+#include "holon/comm/core/pull.h"
+
+namespace holon::comm {
+
+struct Crossing {
+  std::vector<int> addends;  // members of one host, in the order of summation
+  int64_t src_start = 0;
+  Dims src_strides, shape;
+  int to_host = 0;
+  SmallVec<int, 8> wanted;      // members of that host, in the order in which they were added
+  SmallVec<int64_t, 8> direct;  // for each: where it goes in its result, -1 if not as a whole
+};
+
+class Crossings {
+ public:
+  // host_of: of each member.
+  explicit Crossings(std::span<const int> host_of);
+
+  // What a member pulls; all members that pull, in the same order on every rank. ids: of the pulls' owners among the
+  // members, where they are other numbers. Returns the numbers of the crossings, in the order of the pulls and, for
+  // each, of its hosts.
+  std::vector<size_t> add(int member, std::span<const Pull> pulls, std::span<const int> ids = {});
+  const std::vector<Crossing>& list() const { return list_; }
+
+  // The owners of a pull by their hosts, in the order of summation: that of the hosts' first members.
+  std::vector<std::vector<int>> by_host(const Pull& pull, std::span<const int> ids = {}) const;
+
+ private:
+  size_t find(int to_host, std::vector<int> addends, const Pull& pull);
+
+  const std::span<const int> host_of_;
+  std::vector<int> place_;  // of each host in the order of first members, by its number
+  int hosts_ = 0;
+  std::vector<Crossing> list_;
+  std::unordered_map<uint64_t, size_t> known_;
+};
+
+// True if a region with these strides is one stretch of memory.
+bool one_stretch(const Dims& shape, const Dims& strides);
+
+}  // namespace holon::comm
