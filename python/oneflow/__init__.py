@@ -21,14 +21,25 @@ _FILES = {*_OWN, "elsewhere", "missing", "more", "single_client"}
 
 
 class _Extended(ModuleType):
-    """A module of Holon's, with the names of a module of the older interface besides."""
+    """A module of Holon's, with the modules and classes that are here in the place of its own, and the names of a
+    module of the older interface besides."""
 
     def __init__(self, spec, holons, older):
+        from .elsewhere import CLASSES, FILES
+
         super().__init__(spec.name, holons.__doc__)
         self.__dict__.update(__spec__=spec, __package__=spec.name, __loader__=spec.loader)
         self.__dict__.update(_holons=holons, _older=older)
+        start = spec.name[len(_PREFIX) :] + "."
+        for table in (FILES, CLASSES):
+            here = {path[len(start) :]: target for path, target in table.items() if path.startswith(start)}
+            self.__dict__["_files" if table is FILES else "_classes"] = here
 
     def __getattr__(self, name):
+        if name in self._files:
+            return import_module(f"{self.__name__}.{name}")
+        if name in self._classes:
+            return getattr(import_module(self._classes[name]), name)
         try:
             return getattr(self._holons, name)
         except AttributeError:
@@ -39,7 +50,8 @@ class _Extended(ModuleType):
             raise
 
     def __setattr__(self, name, value):
-        setattr(self._holons, name, value)
+        # The import of a module that is here binds its name, too.
+        (super() if name in self._files else self._holons).__setattr__(name, value)
 
     def __dir__(self):
         return dir(self._holons)
