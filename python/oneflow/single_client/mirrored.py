@@ -106,8 +106,9 @@ class Mirrored:
             first = values[job.losses[0]]
             n = sum(t.numel() for t in first) if isinstance(first, list) else first.numel()
             count = self._sum(_C.tensor(float(n)))
-            finite = training.update(job, entries, count, self.states, *(_C.tensor(float(x)) for x in numbers), scale)
-            self.scale.after(None if finite is None else bool(finite.item()))
+            gradients, finite = training.averaged(job, entries, count, scale)
+            variables = [(name, w) for name, w, _ in entries]
+            training.update(job, variables, gradients, self.states, numbers, finite, self.scale)
 
     def _sum(self, t):
         if self.job.n_devices == 1:
