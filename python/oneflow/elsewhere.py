@@ -33,10 +33,13 @@ FILES = {
     "nn.graph.graph_config": "oneflow.more.graph.config",
     "nn.graph.util": "oneflow.more.graph.util",
     "typing": "oneflow.single_client.typing",
+    "unittest": "oneflow.more.unittest",
 }
 
-# Modules of Holon's that have more names here, and the module of these.
+# Modules of Holon's that have more names here, and the module of these; None where only modules in it have.
 EXTENDED = {
+    "backends": None,
+    "backends.cudnn": "oneflow.more.cudnn",
     "boxing": "oneflow.more.boxing",
     "env": "oneflow.single_client.env",
     "nn": "oneflow.single_client.nn",
