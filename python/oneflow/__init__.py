@@ -21,8 +21,8 @@ _FILES = {*_OWN, "elsewhere", "missing", "more", "single_client"}
 
 
 class _Extended(ModuleType):
-    """A module of Holon's, with the modules and classes that are here in the place of its own, and the names of a
-    module of the older interface besides."""
+    """A module of Holon's in which some modules and classes are those here, and which also has the names of another
+    module."""
 
     def __init__(self, spec, holons, older):
         from .elsewhere import CLASSES, EXTENDED, FILES

@@ -27,7 +27,7 @@ class Graph(core.Graph):
     def debug(
         self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False
     ):
-        """As Holon's. What else can be asked for has no effect."""
+        """As Holon's. Its other options have no effect."""
         super().debug(v_level, ranks=ranks)
 
     def __getattr__(self, name):

@@ -1,4 +1,4 @@
-"""GraphConfig: what OneFlow's graphs can be asked for besides."""
+"""GraphConfig: the settings of a graph under the names that OneFlow has for them."""
 
 from holon.nn import graph as core
 
