@@ -72,17 +72,15 @@ class Mirrored:
         for use in job.variables.values():
             values[use.blob] = self.variables[use.name]
         shown = [*leaves(job.result, Blob), *(w.blob for w in job.watches if not w.of_gradient)]
-        before = {b: _host(values[b]) for b in shown if b in values}
+        results = {b: _host(values[b]) for b in shown if b in values}
         replay.play(job, self.rank, values)
+        # Before the update, as a value may be in the memory of a variable.
+        results |= {b: _host(values[b]) for b in shown if b not in results}
         watched = {}
         if job.optimizer is not None:
             self._train(values, numbers, watched)
-        outputs = [before[b] if b in before else _host(values[b]) for b in leaves(job.result, Blob)]
-        for w in job.watches:
-            outputs.append(
-                watched[w.blob] if w.of_gradient else before[w.blob] if w.blob in before else _host(values[w.blob])
-            )
-        return outputs
+        outputs = [results[b] for b in leaves(job.result, Blob)]
+        return outputs + [(watched if w.of_gradient else results)[w.blob] for w in job.watches]
 
     def _train(self, values, numbers, watched):
         job = self.job

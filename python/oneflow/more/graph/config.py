@@ -37,7 +37,7 @@ class GraphConfig(core.GraphConfig):
         """Does nothing: a call returns when its outputs are there, so that there is one of each."""
 
     def enable_cudnn_conv_heuristic_search_algo(self, mode=True):
-        """Does nothing: Holon has no such option."""
+        """Does nothing: convolutions choose their kernels by themselves."""
 
     def enable_straighten_algorithm(self, mode="MemoryFirst"):
         """Does nothing: the order of instructions is that of the schedule, and memory is planned for it."""
