@@ -148,7 +148,8 @@ def build(dist, pythons=(sys.executable,), cuda=False):
         for python in pythons:
             forget_headers_of_another(python)
             make(ROOT, python, werror)
-        make(ROOT / "python/oneflow")
+        # A copy, as setuptools builds beside the sources.
+        make(shutil.copytree(ROOT / "python/oneflow", Path(folder) / "oneflow"))
         if cuda:
             make(ROOT / "python/cuda", sys.executable, werror)
         dist.mkdir(parents=True)

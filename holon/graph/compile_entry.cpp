@@ -24,7 +24,8 @@ bool is_like(const InputMeta& m, const Tensor& t) {
 bool same_state(const optim::Rule& a, const optim::Rule& b) {
   if (a.kind != b.kind || a.nesterov != b.nesterov || a.maximize != b.maximize || a.decoupled != b.decoupled ||
       a.bias_correction != b.bias_correction || a.master_weights != b.master_weights ||
-      a.eps_in_root != b.eps_in_root || a.ratio_before_decay != b.ratio_before_decay)
+      a.lr_in_momentum != b.lr_in_momentum || a.eps_in_root != b.eps_in_root ||
+      a.ratio_before_decay != b.ratio_before_decay)
     return false;
   for (int i = 0; i < optim::kMaxStates; ++i)
     if (!optim::state_name(a, i) != !optim::state_name(b, i)) return false;

@@ -40,7 +40,7 @@ struct UpdateNumbers {
   double beta1 = 0, beta2 = 0;  // how much of the averages is kept; Sgd: beta1 is the momentum
   double take = 1;              // Sgd: how much of the gradient joins the momentum
   double eps = 0;
-  double root_eps = 0;         // Rmsprop: is added under the root
+  double root_eps = 0;         // Rmsprop, Lamb: is added under the root
   double correction = 1;       // Lamb: of the mean's bias
   double root_correction = 1;  // Adam, Lamb: of the bias of the square's root
   double scale = 1;            // Sgd: of gradient and decay (LARS)

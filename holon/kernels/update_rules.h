@@ -143,13 +143,16 @@ struct Rmsprop {
 // The direction of Lamb is not kept: the second pass makes it again from what it is made of.
 template <class T>
 struct LambDirection {
-  T correction, root, eps, decay;
+  T correction, root, root_eps, eps, decay;
   HOLON_FN explicit LambDirection(const UpdateNumbers& c)
       : correction(static_cast<T>(c.correction)),
         root(static_cast<T>(c.root_correction)),
+        root_eps(static_cast<T>(c.root_eps)),
         eps(static_cast<T>(c.eps)),
         decay(static_cast<T>(c.late_decay)) {}
-  HOLON_FN T operator()(T p, T m, T v) const { return correction * m / (f::sqrt(v) * root + eps) + decay * p; }
+  HOLON_FN T operator()(T p, T m, T v) const {
+    return correction * m / (f::sqrt(v + root_eps) * root + eps) + decay * p;
+  }
 };
 
 template <class T>

@@ -1,4 +1,4 @@
-// OneFlow's fused names as compositions. Attention itself is fused in attention.cpp.
+// Names of fused ops, as compositions. Attention itself is fused in attention.cpp.
 #include <cmath>
 
 #include "holon/ops/elementwise.h"
@@ -128,12 +128,12 @@ HOLON_OP(fused_self_attention,
       c.out.push_back(v);
     });
 HOLON_OP(amp_white_identity, "amp_white_identity(Tensor x) -> Tensor")
-    .doc("x [...]; in OneFlow a hint to mixed precision that what follows may use half precision.",
+    .doc("x [...]; a hint to mixed precision, without effect here, that what follows may use half precision.",
          "amp_white_identity(ones(2))")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(c.in(0)); });
 HOLON_OP(amp_black_identity, "amp_black_identity(Tensor x) -> Tensor")
-    .doc("x [...]; in OneFlow a hint to mixed precision that what follows must not use half precision.",
+    .doc("x [...]; a hint to mixed precision, without effect here, that what follows must not use half precision.",
          "amp_black_identity(ones(2))")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(c.in(0)); });

@@ -101,6 +101,11 @@ kernels::UpdateNumbers numbers_of(const Rule& rule, int64_t step, bool first) {
       c.take = 1 - rule.dampening;
       c.nesterov = rule.nesterov;
       c.first = first;
+      if (rule.lr_in_momentum && rule.momentum != 0) {
+        c.take *= -rule.lr;
+        c.lr = -1;
+        c.first = false;  // the momentum begins at 0
+      }
       break;
     case RuleKind::kAdam:
       c.lr = rule.lr / c1;
@@ -112,6 +117,8 @@ kernels::UpdateNumbers numbers_of(const Rule& rule, int64_t step, bool first) {
     case RuleKind::kLamb:
       c.late_decay = rule.decoupled ? rule.weight_decay : 0;
       c.correction = 1 / c1;
+      // The kernel takes the root before it corrects.
+      if (rule.eps_in_root) c.root_eps = rule.eps * c2, c.eps = 0;
       c.root_correction = 1 / std::sqrt(c2);
       c.beta1 = rule.beta1;
       c.beta2 = rule.beta2;
@@ -218,6 +225,7 @@ void check(const Rule& rule) {
     case RuleKind::kLars:
       wanted(rule.momentum >= 0, "momentum must not be negative.");
       wanted(!rule.nesterov || (rule.momentum > 0 && rule.dampening == 0), "nesterov needs momentum and no dampening.");
+      wanted(!rule.lr_in_momentum || !rule.nesterov, "lr_in_momentum excludes nesterov.");
       wanted(rule.trust_coefficient > 0, "trust_coefficient must be above 0.");
       break;
     case RuleKind::kAdam:

@@ -34,7 +34,8 @@ struct Rule {
   bool nesterov = false, maximize = false, amsgrad = false, centered = false;
   bool decoupled = false;  // Adam, LAMB: weight decay as in AdamW
   bool bias_correction = true;
-  bool eps_in_root = false;         // RMSprop: g / sqrt(v + eps) instead of g / (sqrt(v) + eps)
+  bool lr_in_momentum = false;      // SGD: v = momentum v - lr g and p += v, so that a step keeps the lr it was made by
+  bool eps_in_root = false;         // RMSprop, LAMB: g / sqrt(v + eps) instead of g / (sqrt(v) + eps)
   bool ratio_before_decay = false;  // LAMB, decoupled: the trust ratio is that of the direction without the decay
   bool master_weights = false;      // parameters of two bytes are the rounded copies of float32 ones
 };

@@ -12,6 +12,7 @@ Rule rule_of(const SgdOptions& o) {
   r.kind = RuleKind::kSgd;
   r.lr = o.lr, r.momentum = o.momentum, r.dampening = o.dampening, r.weight_decay = o.weight_decay;
   r.nesterov = o.nesterov, r.maximize = o.maximize, r.master_weights = o.group.master_weights;
+  r.lr_in_momentum = o.lr_in_momentum;
   return r;
 }
 
@@ -68,7 +69,7 @@ Rule rule_of(const LambOptions& o) {
   r.kind = RuleKind::kLamb;
   r.lr = o.lr, r.beta1 = o.beta1, r.beta2 = o.beta2, r.eps = o.eps, r.weight_decay = o.weight_decay;
   r.decoupled = o.decoupled, r.bias_correction = o.bias_correction, r.maximize = o.maximize;
-  r.ratio_before_decay = o.ratio_before_decay;
+  r.eps_in_root = o.eps_in_root, r.ratio_before_decay = o.ratio_before_decay;
   r.master_weights = o.group.master_weights;
   return r;
 }

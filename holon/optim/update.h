@@ -20,6 +20,7 @@ struct SgdOptions {
   double lr = 1e-3;
   double momentum = 0, dampening = 0, weight_decay = 0;
   bool nesterov = false, maximize = false;
+  bool lr_in_momentum = false;  // v = momentum v - lr g and p += v: a step keeps the lr that it was made by
   GroupOptions group = {};
 };
 struct AdamOptions {
@@ -57,6 +58,7 @@ struct LambOptions {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0;
   bool decoupled = true;  // weight decay is part of the direction; else of the gradient
   bool bias_correction = true, maximize = false;
+  bool eps_in_root = false;         // m / sqrt(v + eps) instead of m / (sqrt(v) + eps)
   bool ratio_before_decay = false;  // the trust ratio is that of the direction without the decay
   GroupOptions group = {};
 };

@@ -8,9 +8,9 @@
 namespace holon {
 
 struct PrintOptions {
-  std::string prefix = "holon";  // of names such as holon.float32; the oneflow package sets its own
+  std::string prefix = "holon";  // of names such as holon.float32; a package of the same names sets its own
   // A global tensor's text shows the whole value, so that printing is collective; what follows the values is broken
-  // into lines, as in OneFlow.
+  // into lines.
   bool gather = false;
   int precision = 4;
   int64_t threshold = 1000;  // from so many elements on, only the edges are shown

@@ -96,7 +96,6 @@ _SUBMODULES = {
     "nn",
     "optim",
     "random",
-    "unittest",
     "utils",
 }
 

@@ -7,8 +7,6 @@ from . import _C
 
 # Dotted names below this package, and what to use instead. A package that gives these modules other names adds to it.
 hints: dict[str, str] = {}
-# The same of instances, by the name of their class.
-class_hints: dict = {}
 
 
 def hint(path, name):

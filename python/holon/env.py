@@ -14,8 +14,6 @@ __all__ = [
     "get_node_size",
     "get_rank",
     "get_world_size",
-    "init_rdma",
-    "rdma_is_initialized",
 ]
 
 
@@ -32,14 +30,6 @@ def get_node_size():
 def all_device_placement(device_type):
     """Returns the placement of all ranks: placement.all(device_type)."""
     return _C.placement.all(device_type)
-
-
-def init_rdma():
-    """Does nothing: messages between hosts go over TCP."""
-
-
-def rdma_is_initialized():
-    return False
 
 
 def __getattr__(name):

@@ -21,25 +21,36 @@ _FILES = {*_OWN, "elsewhere", "missing", "more", "single_client"}
 
 
 class _Extended(ModuleType):
-    """A module of Holon's, with the names of a module of the older interface besides."""
+    """A module of Holon's in which some modules and classes are those here, and which also has the names of another
+    module."""
 
     def __init__(self, spec, holons, older):
+        from .elsewhere import CLASSES, EXTENDED, FILES
+
         super().__init__(spec.name, holons.__doc__)
         self.__dict__.update(__spec__=spec, __package__=spec.name, __loader__=spec.loader)
         self.__dict__.update(_holons=holons, _older=older)
+        start = spec.name[len(_PREFIX) :] + "."
+        self.__dict__["_modules"] = {p[len(start) :] for p in (*FILES, *EXTENDED) if p.startswith(start)}
+        self.__dict__["_classes"] = {p[len(start) :]: m for p, m in CLASSES.items() if p.startswith(start)}
 
     def __getattr__(self, name):
+        if name in self._modules:
+            return import_module(f"{self.__name__}.{name}")
+        if name in self._classes:
+            return getattr(import_module(self._classes[name]), name)
         try:
             return getattr(self._holons, name)
         except AttributeError:
-            if name[:2] != "__":
+            if self._older is not None and name[:2] != "__":
                 older = import_module(self._older)
                 if name in older.__all__:
                     return getattr(older, name)
             raise
 
     def __setattr__(self, name, value):
-        setattr(self._holons, name, value)
+        # The import of a module that is here binds its name, too.
+        (super() if name in self._modules else self._holons).__setattr__(name, value)
 
     def __dir__(self):
         return dir(self._holons)

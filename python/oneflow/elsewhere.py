@@ -2,8 +2,6 @@
 
 # Modules: only those that users' programs import.
 MODULES = {
-    "nn.graph.graph_config": "nn.graph.config",
-    "nn.graph.graph_block": "nn.graph.module",
     "nn.modules": "nn",
     "nn.modules.module": "nn.module",
     "nn.modules.container": "nn.containers",
@@ -29,16 +27,27 @@ MODULES = {
 # Modules that are files of this package under another name.
 FILES = {
     "boxing.nccl": "oneflow.more.boxing.nccl",
+    "nn.graph": "oneflow.more.graph",
+    "nn.graph.graph": "oneflow.more.graph",
+    "nn.graph.graph_block": "oneflow.more.graph.module",
+    "nn.graph.graph_config": "oneflow.more.graph.config",
+    "nn.graph.util": "oneflow.more.graph.util",
     "typing": "oneflow.single_client.typing",
+    "unittest": "oneflow.more.unittest",
 }
 
-# Modules of Holon's that have more names here, and the module of these.
+# Modules of Holon's that have more names here, and the module of these; None where only modules in it have.
 EXTENDED = {
+    "backends": None,
+    "backends.cudnn": "oneflow.more.cudnn",
     "boxing": "oneflow.more.boxing",
     "env": "oneflow.single_client.env",
     "nn": "oneflow.single_client.nn",
     "random": "oneflow.single_client.random",
 }
+
+# Classes of Holon's modules in whose place there is one here, and its module.
+CLASSES = {"nn.Graph": "oneflow.more.graph"}
 
 # Defaults that are not Holon's: a class in Holon, its attribute, the value. The rules: eps under RMSprop's root,
 # and LAMB's trust ratio without the decay. Then: optimizers of nothing, parameters themselves in state_dict(),

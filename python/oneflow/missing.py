@@ -151,7 +151,6 @@ def tell(holon):
 
     _missing.hints.update(NAMES)
     _missing.leave_out(holon.Tensor, TENSOR)
-    _missing.class_hints["Graph"] = GRAPH
 
 
 def module_text(path):

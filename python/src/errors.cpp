@@ -6,10 +6,10 @@ namespace holon::python {
 
 namespace {
 
-// A ValueError that `except RuntimeError` catches as well: programs for PyTorch and OneFlow, where sizes that do not
-// fit are one, expect that.
+// A ValueError that `except RuntimeError` catches as well: programs for frameworks where sizes that do not fit are
+// one expect that.
 PyObject* value_error = PyExc_ValueError;
-// What OneFlow asserts, and what others raise as one of the three: whoever catches either gets it.
+// What some frameworks assert, and others raise as one of three classes: whoever catches any of them gets it.
 PyObject* layout_error = PyExc_AssertionError;
 
 PyObject* exception_type(ErrorKind kind) {

@@ -33,7 +33,7 @@ void read_ranks(PyObject* o, size_t depth, Dims* hierarchy, std::vector<int64_t>
   for (int64_t i = 0; i < n; ++i) read_ranks(PySequence_Fast_GET_ITEM(items.ptr(), i), depth + 1, hierarchy, ranks);
 }
 
-// OneFlow's older form: devices by host, {0: [0, 1], 1: [0, 1]}. The ranks of a host follow each other.
+// Devices by host: {0: [0, 1], 1: [0, 1]}. The ranks of a host follow each other.
 nb::list ranks_of_hosts(nb::dict hosts) {
   nb::list ranks;
   const int per_host = Context::current().local_world_size();

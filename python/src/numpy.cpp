@@ -380,8 +380,7 @@ void bind_numpy(nb::module_& m) {
   });
   m.def(
       "set_numpy_copies", [](bool on) { copies_from_devices = on; }, "on"_a,
-      "Whether numpy() of a tensor on a cuda device copies it, as OneFlow's does, instead of failing, as PyTorch's "
-      "does.");
+      "Whether numpy() of a tensor on a cuda device copies it, instead of failing, as PyTorch's does.");
   m.def(
       "from_numpy",
       [](HandleOf<"numpy.ndarray"> a) {

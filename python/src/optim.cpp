@@ -5,6 +5,7 @@
 
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -32,10 +33,16 @@ std::vector<Tensor> tensor_list(nb::handle list) {
 }
 
 // Rules that differ from the one before the colon by a flag.
-constexpr std::string_view kEpsInRoot = "rmsprop:eps_in_root", kRatioBeforeDecay = "lamb:ratio_before_decay";
+struct Variant {
+  std::string_view name;
+  bool optim::Rule::*flag;
+};
+constexpr Variant kVariants[] = {{"sgd:lr_in_momentum", &optim::Rule::lr_in_momentum},
+                                 {"rmsprop:eps_in_root", &optim::Rule::eps_in_root},
+                                 {"lamb:eps_in_root", &optim::Rule::eps_in_root},
+                                 {"lamb:ratio_before_decay", &optim::Rule::ratio_before_decay}};
 
 optim::RuleKind kind_of(std::string_view name) {
-  if (name == kEpsInRoot || name == kRatioBeforeDecay) name = name.substr(0, name.find(':'));
   const std::string_view names[] = {"sgd", "adam", "adagrad", "adadelta", "rmsprop", "lamb", "lars"};
   for (size_t i = 0; i < std::size(names); ++i)
     if (name == names[i]) return static_cast<optim::RuleKind>(i);
@@ -59,9 +66,12 @@ struct OptionNames {
 optim::Rule rule_of(std::string_view kind, nb::handle options) {
   static OptionNames& names = *new OptionNames;  // for the life of the process, as other interned names
   optim::Rule r;
+  const auto* variant = std::ranges::find(kVariants, kind, &Variant::name);
+  if (variant != std::end(kVariants)) {
+    r.*(variant->flag) = true;
+    kind = kind.substr(0, kind.find(':'));
+  }
   r.kind = kind_of(kind);
-  r.eps_in_root = kind == kEpsInRoot;
-  r.ratio_before_decay = kind == kRatioBeforeDecay;
   auto number = [&](PyObject* name, double* out) {
     PyObject* o = PyDict_GetItem(options.ptr(), name);
     if (o && o != Py_None && !to_float(o, out))

@@ -150,6 +150,22 @@ def test_inputs_variables_and_constants_come_back():
     close(flow.get_all_variables()["w"].numpy(), 1 - 3 * x.mean(0) / 3)
 
 
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_view_of_a_variable_is_from_before_the_update(mirrored):
+    config = flow.function_config()
+    if mirrored:
+        config.default_logical_view(flow.scope.mirrored_view())
+
+    @flow.global_function(type="train", function_config=config)
+    def job(x: tp.Numpy.Placeholder((3,))) -> tp.Numpy:
+        w = flow.get_variable("w", (3,), initializer=flow.ones_initializer())
+        flow.optimizer.SGD(flow.optimizer.PiecewiseConstantScheduler([], [3.0]), momentum=0).minimize(x * w)
+        return flow.reshape(w, (3, 1))
+
+    for step in range(3):
+        close(job(np.ones(3, np.float32)), np.full((3, 1), 1.0 - step))
+
+
 def test_several_losses_and_regularizers():
     """Losses are added up and divided by one's count; the regularizer comes after that, and clipping last."""
     flow.config.gpu_device_num(2)

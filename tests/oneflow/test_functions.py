@@ -1,6 +1,7 @@
 """What the oneflow package says otherwise than holon: functions with other parameters, texts, the classes of errors."""
 
 import os
+import pickle
 import subprocess
 import sys
 
@@ -284,6 +285,58 @@ def test_what_a_graph_keeps_of_a_module():
     )
     assert isinstance(graph.model, nn.graph.Proxy) and isinstance(flow.ones(1), nn.graph.GraphTensor)
     assert not hasattr(graph.model, "origin") and not hasattr(graph.model, "config")
+
+
+def test_a_graphs_classes():
+    """Those of a graph and of what it keeps are OneFlow's own; Holon's do not have their names."""
+    import holon
+
+    class Run(nn.Graph):
+        def build(self, x):
+            return x
+
+    config = Run().config
+    assert type(config) is nn.graph.GraphConfig and isinstance(Run(), holon.nn.Graph)
+    config.pipeline(schedule="zb-h1")
+    with pytest.raises(ValueError, match="it is 'distributed_split' or 'non_distributed'"):
+        config.set_zero_redundancy_optimizer_mode("x")
+    with pytest.raises(NotImplementedError, match="the sbps that a program gives are kept"):
+        config.enable_auto_parallel_ignore_user_sbp_config()
+    with pytest.raises(AttributeError, match="Did you mean enable_compress_memory?"):
+        config.enable_compress_memry()
+    linear = nn.Linear(2, 2)
+    block = linear.to(nn.graph.GraphModule)
+    assert block.type == "MODULE" and block.to(holon.nn.Module) is linear and block.to(nn.graph.GraphModule) is block
+    again = pickle.loads(pickle.dumps(linear)).to(nn.graph.GraphModule)
+    assert type(again) is nn.graph.GraphModule and again.to(nn.Module).weight.tolist() == linear.weight.tolist()
+    for cls, name in (
+        (holon.nn.Graph, "trace"),
+        (holon.nn.graph.GraphConfig, "enable_compress_memory"),
+        (holon.nn.graph.GraphModule, "scope"),
+        (holon.nn.graph, "Proxy"),
+        (holon.env, "init_rdma"),
+    ):
+        assert not hasattr(cls, name)
+
+
+def test_a_module_keeps_its_own_config():
+    class Configured(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.config = {"hidden": 2}
+            self.origin = nn.Linear(2, 2)
+
+    class Run(nn.Graph):
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+            self.seen = model.config, [model.origin]
+
+        def build(self, x):
+            return self.model.origin(x)
+
+    model = Configured()
+    assert Run(model).seen == ({"hidden": 2}, [model.origin])
 
 
 def test_arguments_as_a_tree():

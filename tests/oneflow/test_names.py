@@ -111,9 +111,9 @@ def test_module(name):
 
 def test_modules_are_holons_own():
     code = (
-        "import oneflow.nn.functional as F, oneflow.utils.data.sampler as s, oneflow.nn.graph.util as u, sys; "
+        "import oneflow.nn.functional as F, oneflow.utils.data.sampler as s, oneflow.nn.utils.rnn as u, sys; "
         "import holon.nn.functional as G;import holon.utils.data as d; "
-        "print(F is G, s.DistributedSampler is d.DistributedSampler, sys.modules['holon.nn.graph.util'] is u)"
+        "print(F is G, s.DistributedSampler is d.DistributedSampler, sys.modules['holon.nn.utils.rnn'] is u)"
     )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -561,3 +561,34 @@ def test_gradients_used_in_build(micro_batches):
                 want_w = want_w - 0.01 * grad
     np.testing.assert_allclose(w.detach().numpy(), want_w, rtol=1e-5)
     np.testing.assert_allclose(norms.item(), want_norm, rtol=1e-5)
+
+
+def test_classes_of_a_front_end():
+    """What a class derived from Graph sets: its graphs' config, and what they keep about modules."""
+
+    class Config(nn.graph.GraphConfig):
+        def whole(self):
+            self.set_gradient_accumulation_steps(1)
+
+    class Kept(nn.graph.GraphModule):
+        pass
+
+    class FrontEnd(nn.Graph):
+        config_class, module_class = Config, Kept
+
+    class Run(FrontEnd):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+            self.config.whole()
+            self.blocks = [self.model[0].to(kind) for kind in (nn.graph.GraphModule, Kept)]
+
+        def build(self, x):
+            return self.model(x)
+
+    graph = Run()
+    assert type(graph.config) is Config and type(graph.blocks[0]) is Kept and graph.blocks[1] is graph.blocks[0]
+    assert graph(holon.ones(1, 2)).shape == (1, 2) and graph.blocks[0].name == "model.0"
+    outside = nn.Linear(2, 2)
+    assert type(outside.to(Kept)) is Kept and outside.to(Kept) is outside.to(nn.graph.GraphModule)
+    assert outside.to(Kept).to(nn.Module) is outside

@@ -262,7 +262,6 @@ def test_config():
         lambda: config.set_memory_budget(-1),
         lambda: config.pipeline(schedule="none"),
         lambda: config.pipeline(stages=2, placements=[1]),
-        lambda: config.set_zero_redundancy_optimizer_mode("x"),
     ):
         with pytest.raises(ValueError):
             call()

@@ -75,6 +75,20 @@ def test_nothing_of_oneflow():
     assert not wrong
 
 
+@pytest.mark.parametrize("folder, kinds", [("python/holon", ("*.py", "*.pyi")), ("holon", ("*.h", "*.cpp", "*.cu"))])
+def test_oneflow_is_not_named(folder, kinds):
+    """What is OneFlow's, and what is said about it, is in python/oneflow."""
+    files = [path for kind in kinds for path in (ROOT / folder).rglob(kind)]
+    assert files
+    wrong = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if "oneflow" in line.lower()
+    ]
+    assert not wrong
+
+
 @pytest.mark.parametrize("later", [False, True])
 def test_a_circle_is_found(tmp_path, later):
     root = Path(tmp_path / "one")

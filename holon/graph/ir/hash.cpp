@@ -116,7 +116,7 @@ class GraphHash {
     h_.add(static_cast<uint64_t>(r.nesterov) | static_cast<uint64_t>(r.amsgrad) << 1 |
            static_cast<uint64_t>(r.centered) << 2 | static_cast<uint64_t>(r.master_weights) << 3 |
            static_cast<uint64_t>(u.idle) << 4 | static_cast<uint64_t>(r.eps_in_root) << 5 |
-           static_cast<uint64_t>(r.ratio_before_decay) << 6);
+           static_cast<uint64_t>(r.ratio_before_decay) << 6 | static_cast<uint64_t>(r.lr_in_momentum) << 7);
     for (size_t i = 0; i < u.externals.size(); ++i) {
       h_.add(u.externals[i]);
       h_.add(u.shards[i] ? spec(u.shards[i]) : 0);

@@ -137,12 +137,6 @@ class Module:
             raise AttributeError(
                 f"{type(self).__name__} has no attribute '{name}'. Call super().__init__() first in its __init__."
             )
-        if name in ("config", "origin"):
-            # In a graph's __init__ OneFlow 0.7 and 0.8 had these of a module: what the graph keeps of it, and itself.
-            from .graph.module import block_of, under_construction
-
-            if under_construction.graphs:
-                return self if name == "origin" else block_of(self)
         raise AttributeError(f"{type(self).__name__} has no attribute '{name}'.")
 
     def __delattr__(self, name):
@@ -424,10 +418,10 @@ class Module:
         """Converts all parameters and buffers: to(device), to(dtype), to(device, dtype), to(tensor). A dtype converts
         floating ones only. to(nn.graph.GraphModule) gives the module as a graph sees it."""
         if len(args) == 1 and isinstance(args[0], type) and not kwargs:
-            from .graph.module import GraphModule, block_of
+            from .graph.module import block_of, is_graph_module
 
-            if args[0] is GraphModule:
-                return block_of(self)
+            if is_graph_module(args[0]):
+                return block_of(self, args[0])
             if args[0] is Module:
                 return self
         device, dtype, options = kwargs.pop("device", None), kwargs.pop("dtype", None), kwargs

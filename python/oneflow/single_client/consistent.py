@@ -22,7 +22,8 @@ class _Step(Graph):
 
 
 class Consistent:
-    """Runs the job's calls. Arguments and learning rates go into tensors that the graph reads."""
+    """Runs the job's calls. Arguments and the loss scale go into tensors that the graph reads; what the optimizer takes
+    for gradients comes out, and its update rule follows."""
 
     def __init__(self, job, rank):
         self.job, self.rank = job, rank
@@ -40,13 +41,13 @@ class Consistent:
                 self.arguments.append(
                     None if at is None else (t.to_local(), part_of(blob.shape, axis, at, len(job.device_ranks)))
                 )
-            # The learning rate, the number of the call, the loss scale: read by the graph, on all ranks.
             everywhere = rank.placement(tuple(range(rank.plan.n)))
-            self.numbers = [_C.ops["zeros"](dtype=_C.float32, placement=everywhere, sbp=B) for _ in range(3)]
+            self.scale_tensor = _C.ops["ones"](dtype=_C.float32, placement=everywhere, sbp=B)
         for w in job.watches:
             if w.of_gradient and w.blob in self.inputs and w.blob.dtype.is_floating_point:
                 self.inputs[w.blob].requires_grad_(True)
         self.scale = training.LossScale(job)
+        self.trained = []  # (name, variable) in the order of the gradients that the graph returns
         self.graph = _Step(self)
 
     def __call__(self, arrays, numbers):
@@ -54,13 +55,15 @@ class Consistent:
             for array, argument in zip(arrays, self.arguments):
                 if argument is not None:
                     argument[0].copy_(_C.from_numpy(array[argument[1]]))
-            for t, value in zip(self.numbers, (*numbers, self.scale.value or 1.0)):
-                t.to_local().fill_(value)
+            self.scale_tensor.to_local().fill_(self.scale.value or 1.0)
         with enable_grad() if self.job.optimizer is not None else no_grad():
-            outputs, finite = self.graph()
-        if finite is not None:
-            self.scale.after(bool(finite.to_local().item()))
-        return [self.rank.host(t) for t in outputs]
+            outputs, gradients, finite = self.graph()
+        # Copies, as an output may be in the memory of a variable.
+        arrays = [self.rank.host(t) for t in outputs]
+        if self.job.optimizer is not None:
+            states = self.rank.states_of(self.job)
+            training.update(self.job, self.trained, gradients, states, numbers, finite, self.scale)
+        return arrays
 
     def build(self):
         job, rank = self.job, self.rank
@@ -73,15 +76,14 @@ class Consistent:
             before = {b: values[b].detach().clone() for b in shown if b in values}
         replay.play(job, rank, values)
         watched = [w.blob for w in job.watches if w.of_gradient]
-        found, finite = {}, None
+        found, gradients, finite = {}, [], None
         if job.optimizer is not None:
             trained = [use.name for use in job.variables.values() if rank.variables[use.name].requires_grad]
             weights = [rank.variables[name] for name in trained]
             inner = [values[b] for b in watched]
             flat = [t for v in inner for t in (v if isinstance(v, list) else [v])]
             known = [t for t in flat if t.requires_grad]
-            lr, t, scale = self.numbers
-            scale = scale if self.scale.policy is not None else None
+            scale = self.scale_tensor if self.scale.policy is not None else None
             all_grads = training.gradients(job, values, [*weights, *known], scale)
             of_flat = dict(zip(map(id, known), all_grads[len(weights) :]))
             for b, v in zip(watched, inner):
@@ -89,14 +91,15 @@ class Consistent:
             entries = [(name, w, g) for name, w, g in zip(trained, weights, all_grads) if g is not None]
             first = job.losses[0]
             count = first.numel() * (first._parts or 1)
-            finite = training.update(job, entries, count, rank.states_of(job), lr, t, scale)
+            gradients, finite = training.averaged(job, entries, count, scale)
+            self.trained = [(name, w) for name, w, _ in entries]
         outputs = []
         with no_grad():
             for blob in leaves(job.result, Blob):
                 outputs.append(before.get(blob, values[blob]))
             for w in job.watches:
                 outputs.append(found[w.blob] if w.of_gradient else before.get(w.blob, values[w.blob]))
-            return [rank.whole(_joined(v)) for v in outputs], finite
+            return [rank.whole(_joined(v)) for v in outputs], gradients, finite
 
 
 def part_of(shape, axis, at, n):

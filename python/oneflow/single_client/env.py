@@ -1,5 +1,5 @@
 """The machines of a program that runs on several:
-env.machine([{"addr": "10.0.0.1"}, ...]), each of which starts the same script."""
+env.machine([{"addr": "10.0.0.1"}, ...]), each of which starts the same script; what else flow.env has."""
 
 from . import session as _session
 
@@ -11,10 +11,12 @@ __all__ = [
     "data_port",
     "grpc_use_no_signal",
     "init",
+    "init_rdma",
     "log_dir",
     "logbuflevel",
     "logtostderr",
     "machine",
+    "rdma_is_initialized",
 ]
 
 
@@ -72,6 +74,14 @@ def grpc_use_no_signal(val=True):
 def init():
     """Does nothing: the first job brings up what it needs."""
     return True
+
+
+def init_rdma():
+    """Does nothing: messages between hosts go over TCP."""
+
+
+def rdma_is_initialized():
+    return False
 
 
 def current_machine_id():

@@ -72,17 +72,15 @@ class Mirrored:
         for use in job.variables.values():
             values[use.blob] = self.variables[use.name]
         shown = [*leaves(job.result, Blob), *(w.blob for w in job.watches if not w.of_gradient)]
-        before = {b: _host(values[b]) for b in shown if b in values}
+        results = {b: _host(values[b]) for b in shown if b in values}
         replay.play(job, self.rank, values)
+        # Before the update, as a value may be in the memory of a variable.
+        results |= {b: _host(values[b]) for b in shown if b not in results}
         watched = {}
         if job.optimizer is not None:
             self._train(values, numbers, watched)
-        outputs = [before[b] if b in before else _host(values[b]) for b in leaves(job.result, Blob)]
-        for w in job.watches:
-            outputs.append(
-                watched[w.blob] if w.of_gradient else before[w.blob] if w.blob in before else _host(values[w.blob])
-            )
-        return outputs
+        outputs = [results[b] for b in leaves(job.result, Blob)]
+        return outputs + [(watched if w.of_gradient else results)[w.blob] for w in job.watches]
 
     def _train(self, values, numbers, watched):
         job = self.job
@@ -106,8 +104,9 @@ class Mirrored:
             first = values[job.losses[0]]
             n = sum(t.numel() for t in first) if isinstance(first, list) else first.numel()
             count = self._sum(_C.tensor(float(n)))
-            finite = training.update(job, entries, count, self.states, *(_C.tensor(float(x)) for x in numbers), scale)
-            self.scale.after(None if finite is None else bool(finite.item()))
+            gradients, finite = training.averaged(job, entries, count, scale)
+            variables = [(name, w) for name, w, _ in entries]
+            training.update(job, variables, gradients, self.states, numbers, finite, self.scale)
 
     def _sum(self, t):
         if self.job.n_devices == 1:

@@ -1,8 +1,8 @@
-"""flow.optimizer of the older API: update rules that a train job runs once in each call,
-gradient clipping and loss scales.
+"""flow.optimizer of the older API: what a train job does once in each call, gradient clipping and loss scales.
 
-The session averages the gradients, divides by the loss scale, adds regularizers and clips;
-then update() changes variables and their states in place.
+The session averages the gradients, divides by the loss scale, adds regularizers and clips; then update() changes
+variables and their states in place, by the update rules of holon.optim. Here are OneFlow's names and defaults, and in
+what its formulas differ.
 """
 
 import math
@@ -123,10 +123,11 @@ class loss_scale:
 
 
 class Optimizer:
-    """What all optimizers share. scheduler.lr_at(step) is the learning rate;
-    _states names the tensors kept for each variable."""
+    """What all optimizers share. scheduler.lr_at(step) is the learning rate; _rule is the update rule, and _states are
+    the names of its states by those that they have as variables."""
 
-    _states: tuple[str, ...] = ()
+    _rule = ""
+    _states: dict[str, str] = {}
 
     def __init__(
         self, lr_scheduler, loss_scale_factor=None, grad_clipping=None, train_step_lbn=None, loss_scale_policy=None
@@ -177,20 +178,42 @@ class Optimizer:
 
     def state_of(self, name, w):
         """What is kept for a variable from call to call: a dict from suffixes to first values, distributed like it."""
-        return {suffix: _ops["zeros_like"](w.detach()) for suffix in self._states}
+        w = w.detach()
+        return {suffix: _C.optimizer_state_like(self._rule, {}, w, _ops["zeros_like"](w)) for suffix in self._states}
 
     def update(self, entries, lr, t):
-        """Changes variables and states in place. entries: (name, w, grad, states);
-        lr, and t, the number of this call from 1 on: without axes."""
+        """Changes variables and states in place. entries: (name, w, grad, states); lr, and t, the number of this call
+        from 1 on: numbers."""
+        groups = {}  # by the weight decay, which is an option of the rule
         for name, w, grad, states in entries:
-            self._update(name, w, grad, states, on_placement_of(lr, w), on_placement_of(t, w))
+            w.grad = self._gradient(w, grad)
+            kept = {"step": int(t) - 1, **{of_rule: states[suffix] for suffix, of_rule in self._states.items()}}
+            variables, all_kept = groups.setdefault(self._decay_of(name), ([], []))
+            variables.append(w)
+            all_kept.append(kept)
+        for decay, (variables, all_kept) in groups.items():
+            options = {**self._options(float(lr), int(t)), "weight_decay": decay}
+            _C.optimizer_step(self._rule, variables, all_kept, options)
+            for w in variables:
+                w.grad = None
 
-    def _update(self, name, w, g, states, lr, t):
+    def _options(self, lr, t):
+        """The rule's options for the call."""
         raise NotImplementedError
+
+    def _gradient(self, w, g):
+        """What the rule takes for the gradient."""
+        return g
+
+    def _decay_of(self, name):
+        """The rule's weight decay for a variable."""
+        return 0.0
 
 
 class SGD(Optimizer):
     """m = momentum * m - lr * g; w += m. Note that momentum is 0.9 unless given."""
+
+    _rule = "sgd:lr_in_momentum"
 
     def __init__(
         self,
@@ -203,15 +226,10 @@ class SGD(Optimizer):
     ):
         super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy)
         self.momentum = _number(momentum, f"{type(self).__name__}: momentum", 0)
-        self._states = ("momentum",) if self.momentum else ()
+        self._states = {"momentum": "momentum_buffer"} if self.momentum else {}
 
-    def _update(self, name, w, g, states, lr, t):
-        if not self.momentum:
-            w.sub_(g * lr)
-            return
-        m = states["momentum"]
-        m.mul_(self.momentum).sub_(g * lr)
-        w.add_(m)
+    def _options(self, lr, t):
+        return {"lr": lr, "momentum": self.momentum}
 
 
 class _WeightDecay:
@@ -257,24 +275,20 @@ class SGDW(SGD):
         super().__init__(lr_scheduler, loss_scale_factor, momentum, grad_clipping, train_step_lbn, loss_scale_policy)
         self._decay = _WeightDecay("SGDW", weight_decay, weight_decay_includes, weight_decay_excludes)
 
-    def _update(self, name, w, g, states, lr, t):
-        rate = self._decay.of(name)
-        shrinkage = w * (lr * rate) if rate else None
-        super()._update(name, w, g, states, lr, t)
-        if rate:
-            w.sub_(shrinkage)
-
-
-def _taken_in(beta, t):
-    """1 - beta^t, in a form that keeps its digits where beta^t is nearly 1."""
-    return -_ops["expm1"](t * math.log(beta)) if beta else t * 0 + 1
+    def update(self, entries, lr, t):
+        # The rule of SGD adds its decay to the gradient, which would go through the momentum.
+        for name, w, _, _ in entries:
+            if rate := self._decay.of(name):
+                w.mul_(1 - float(lr) * rate)
+        super().update(entries, lr, t)
 
 
 class Adam(Optimizer):
     """w -= lr * m / (sqrt(v) + epsilon), with running means m of g and v of g * g.
     do_bias_correction: with lr * sqrt(1 - beta2^t) / (1 - beta1^t) in place of lr."""
 
-    _states = ("m", "v")
+    _rule = "adam"
+    _states = {"m": "exp_avg", "v": "exp_avg_sq"}
 
     def __init__(
         self,
@@ -293,21 +307,17 @@ class Adam(Optimizer):
         self.beta1, self.beta2 = (_number(b, f"{what}: {w}", 0, 1) for b, w in ((beta1, "beta1"), (beta2, "beta2")))
         self.epsilon, self.do_bias_correction = _number(epsilon, f"{what}: epsilon", 0), bool(do_bias_correction)
 
-    def _rate(self, lr, t):
-        if not self.do_bias_correction:
-            return lr
-        return lr * _ops["sqrt"](_taken_in(self.beta2, t)) / _taken_in(self.beta1, t)
-
-    def _take_in(self, g, states):
-        """The running means with g."""
-        m, v = states["m"], states["v"]
-        m.mul_(self.beta1).add_(g * (1 - self.beta1))
-        v.mul_(self.beta2).add_(_ops["square"](g) * (1 - self.beta2))
-        return m, v
-
-    def _update(self, name, w, g, states, lr, t):
-        m, v = self._take_in(g, states)
-        w.sub_(m / (_ops["sqrt"](v) + self.epsilon) * self._rate(lr, t))
+    def _options(self, lr, t):
+        # Unlike the correction of the rule, this one leaves epsilon as it is.
+        if self.do_bias_correction:
+            lr *= math.sqrt(1 - self.beta2**t) / (1 - self.beta1**t)
+        return {
+            "lr": lr,
+            "betas": (self.beta1, self.beta2),
+            "eps": self.epsilon,
+            "do_bias_correction": False,
+            "decoupled": True,
+        }
 
 
 class AdamW(Adam):
@@ -341,10 +351,8 @@ class AdamW(Adam):
         )
         self._decay = _WeightDecay("AdamW", weight_decay, weight_decay_includes, weight_decay_excludes)
 
-    def _update(self, name, w, g, states, lr, t):
-        m, v = self._take_in(g, states)
-        step, rate = m / (_ops["sqrt"](v) + self.epsilon), self._decay.of(name)
-        w.sub_((step + w * rate if rate else step) * self._rate(lr, t))
+    def _decay_of(self, name):
+        return self._decay.of(name)
 
 
 class LazyAdam(Adam):
@@ -374,19 +382,23 @@ class LazyAdam(Adam):
             loss_scale_policy,
         )
 
-    def _update(self, name, w, g, states, lr, t):
-        touched = g != 0
-        if g.ndim > 1:
-            touched = _ops["any"](touched, list(range(1, g.ndim)), True)
-        new_m = states["m"] * self.beta1 + g * (1 - self.beta1)
-        new_v = states["v"] * self.beta2 + _ops["square"](g) * (1 - self.beta2)
-        step = new_m / (_ops["sqrt"](new_v) + self.epsilon) * lr
-        for old, new in ((states["m"], new_m), (states["v"], new_v), (w, w - step)):
-            old.copy_(_ops["where"](touched, new, old))
+    def update(self, entries, lr, t):
+        # The rule changes all rows; those without a gradient are put back.
+        all_kept = [(w, *states.values()) for _, w, _, states in entries]
+        before = [[x.detach().clone() for x in kept] for kept in all_kept]
+        super().update(entries, lr, t)
+        for (_, _, g, _), kept, old in zip(entries, all_kept, before):
+            touched = g != 0
+            if g.ndim > 1:
+                touched = _ops["any"](touched, list(range(1, g.ndim)), True)
+            for x, y in zip(kept, old):
+                x.copy_(_ops["where"](touched, x, y))
 
 
 class RMSProp(Optimizer):
     """w -= lr * g / sqrt(q + epsilon), with a running mean q of g * g; centered: less the square of that of g."""
+
+    _rule = "rmsprop:eps_in_root"
 
     def __init__(
         self,
@@ -402,23 +414,15 @@ class RMSProp(Optimizer):
         super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy)
         self.decay_rate = _number(decay_rate, "RMSProp: decay_rate", 0, 1)
         self.epsilon, self.centered = _number(epsilon, "RMSProp: epsilon", 0), bool(centered)
-        self._states = ("mean_square", "mean_gradient") if self.centered else ("mean_square",)
+        self._states = {"mean_square": "square_avg", **({"mean_gradient": "grad_avg"} if self.centered else {})}
 
-    def _update(self, name, w, g, states, lr, t):
-        square = states["mean_square"]
-        square.mul_(self.decay_rate).add_(_ops["square"](g) * (1 - self.decay_rate))
-        if self.centered:
-            mean = states["mean_gradient"]
-            mean.mul_(self.decay_rate).add_(g * (1 - self.decay_rate))
-            square = square - _ops["square"](mean)
-        w.sub_(g * _ops["rsqrt"](square + self.epsilon) * lr)
+    def _options(self, lr, t):
+        return {"lr": lr, "alpha": self.decay_rate, "eps": self.epsilon, "centered": self.centered}
 
 
-class LARS(Optimizer):
+class LARS(SGD):
     """SGD with momentum whose rate is, for each variable, lr * lars_coefficient * |w| / (epsilon + |g|);
     norms are root mean squares."""
-
-    _states = ("momentum",)
 
     def __init__(
         self,
@@ -431,24 +435,22 @@ class LARS(Optimizer):
         train_step_lbn=None,
         loss_scale_policy=None,
     ):
-        super().__init__(lr_scheduler, loss_scale_factor, grad_clipping, train_step_lbn, loss_scale_policy)
-        self.momentum_beta, self.epsilon = (
-            _number(momentum_beta, "LARS: momentum_beta", 0),
-            _number(epsilon, "LARS: epsilon", 0),
-        )
+        momentum = _number(momentum_beta, "LARS: momentum_beta", 0)
+        super().__init__(lr_scheduler, loss_scale_factor, momentum, grad_clipping, train_step_lbn, loss_scale_policy)
+        self.momentum_beta, self.epsilon = momentum, _number(epsilon, "LARS: epsilon", 0)
         self.lars_coefficient = _number(lars_coefficient, "LARS: lars_coefficient", 0)
 
-    def _update(self, name, w, g, states, lr, t):
+    def _gradient(self, w, g):
+        # Not the rule of LARS: its norms are sums, its momentum is without lr, and a variable of zeros moves by lr * g.
         of_w, of_g = (_ops["sqrt"](_ops["mean"](_ops["square"](x))) for x in (w, g))
-        local = lr * (of_w * self.lars_coefficient / (of_g + self.epsilon))
-        m = states["momentum"]
-        m.mul_(self.momentum_beta).sub_(g * local)
-        w.add_(m)
+        return g * (of_w * self.lars_coefficient / (of_g + self.epsilon))
 
 
 class LAMB(Adam):
     """Steps u = m' / sqrt(v' + epsilon) with means m', v' that are corrected for their start,
     scaled for each variable by |w| / |u|."""
+
+    _rule = "lamb:eps_in_root"
 
     def __init__(
         self,
@@ -473,11 +475,5 @@ class LAMB(Adam):
             loss_scale_policy,
         )
 
-    def _update(self, name, w, g, states, lr, t):
-        m, v = self._take_in(g, states)
-        m, v = m / _taken_in(self.beta1, t), v / _taken_in(self.beta2, t)
-        u = m * _ops["rsqrt"](v + self.epsilon)
-        of_w, of_u = (_ops["sqrt"](_ops["sum"](_ops["square"](x))) for x in (w, u))
-        known = _ops["logical_and"](of_w > 0, of_u > 0)
-        ones = _ops["ones_like"](of_w)
-        w.sub_(u * (_ops["where"](known, of_w / _ops["where"](known, of_u, ones), ones) * lr))
+    def _options(self, lr, t):
+        return {"lr": lr, "betas": (self.beta1, self.beta2), "eps": self.epsilon}

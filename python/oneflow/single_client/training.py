@@ -1,5 +1,4 @@
-"""The training step of a job: gradients of the sum of the losses, what is done to them before the update,
-and the update."""
+"""The training step of a job: gradients of the sum of the losses, what is done to them, and the update."""
 
 from holon import _C
 from holon.autograd import grad, no_grad
@@ -33,14 +32,12 @@ def watched(g, t, scale):
     return g if scale is None else g / on_placement(scale, g)
 
 
-def update(job, entries, count, states, lr, t, scale):
-    """Updates variables and their states in place. entries: (name, w, gradient of the sum); count: what that is divided
-    by; lr, t, scale: the learning rate, the number of the call, and None or the factor of the gradients, tensors
-    without axes.
+def averaged(job, entries, count, scale):
+    """(what the optimizer takes for the gradients, whether they were finite). entries: (name, w, gradient of the sum);
+    count: what that is divided by; scale: None or the factor of the gradients, a tensor without axes.
 
-    Returns whether all gradients were finite, where the scale is dynamic: else nothing has changed. Without that, None.
+    Whether they were finite is None unless the scale is dynamic.
     """
-    dynamic = job.optimizer.loss_scale is not None and job.optimizer.loss_scale.is_dynamic
     with no_grad():
         made = []
         for _, w, g in entries:
@@ -50,6 +47,7 @@ def update(job, entries, count, states, lr, t, scale):
             if scale is not None:
                 g = g / on_placement(scale, g)
             made.append(g)
+        dynamic = job.optimizer.loss_scale is not None and job.optimizer.loss_scale.is_dynamic
         finite = _all_finite(made, scale) if dynamic else None
         for i, (name, w, _) in enumerate(entries):
             regularizer = job.variables[name].declaration.regularizer
@@ -57,13 +55,18 @@ def update(job, entries, count, states, lr, t, scale):
                 made[i] = made[i] + regularizer.gradient(w)
         if job.optimizer.grad_clipping is not None:
             made = job.optimizer.grad_clipping.apply(made)
-        kept = []
-        if dynamic:
-            kept = [(v, v.detach().clone()) for name, w, _ in entries for v in (w, *states[name].values())]
-        job.optimizer.update([(name, w, g, states[name]) for (name, w, _), g in zip(entries, made)], lr, t)
-        for v, old in kept:
-            v.copy_(_C.ops["where"](on_placement(finite, v), v, old))
-        return finite
+        return made, finite
+
+
+def update(job, variables, gradients, states, numbers, finite, scale):
+    """Updates variables, as (name, w), and their states in place, and then the loss scale; gradients that are not
+    finite leave the step out. numbers: the learning rate and the number of the call."""
+    finite = None if finite is None else bool((finite.to_local() if finite.is_global else finite).item())
+    if finite is not False:
+        with no_grad():
+            entries = [(name, w, g, states[name]) for (name, w), g in zip(variables, gradients)]
+            job.optimizer.update(entries, *numbers)
+    scale.after(finite)
 
 
 def _all_finite(gradients, beside):

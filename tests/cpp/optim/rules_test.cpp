@@ -50,7 +50,10 @@ struct Reference {
     for (size_t i = 0; i < n; ++i) switch (r.kind) {
         case RuleKind::kSgd:
         case RuleKind::kLars:
-          if (r.momentum != 0) {
+          if (r.momentum != 0 && r.lr_in_momentum) {
+            a[i] = r.momentum * a[i] - r.lr * (1 - r.dampening) * g[i];
+            d[i] = -a[i];
+          } else if (r.momentum != 0) {
             a[i] = t == 1 ? g[i] : r.momentum * a[i] + (1 - r.dampening) * g[i];
             d[i] = r.lr * (r.nesterov ? g[i] + r.momentum * a[i] : a[i]);
           } else {
@@ -62,7 +65,8 @@ struct Reference {
           a[i] = r.beta1 * a[i] + (1 - r.beta1) * g[i];
           b[i] = r.beta2 * b[i] + (1 - r.beta2) * g[i] * g[i];
           c[i] = std::max(c[i], b[i]);
-          d[i] = a[i] / c1 / (std::sqrt((r.amsgrad ? c[i] : b[i]) / c2) + r.eps);
+          const double v = (r.amsgrad ? c[i] : b[i]) / c2;
+          d[i] = a[i] / c1 / (r.eps_in_root ? std::sqrt(v + r.eps) : std::sqrt(v) + r.eps);
           if (r.decoupled && !r.ratio_before_decay) d[i] += r.weight_decay * p[i];
           if (r.kind == RuleKind::kAdam) d[i] *= r.lr;
           break;
@@ -104,6 +108,9 @@ std::vector<std::pair<const char*, Rule>> rules() {
   std::vector<std::pair<const char*, Rule>> list;
   auto add = [&](const char* name, const auto& options) { list.emplace_back(name, rule_of(options)); };
   add("sgd", SgdOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.1, .weight_decay = 0.1});
+  add("sgd lr in momentum",
+      SgdOptions{.lr = 0.1, .momentum = 0.9, .dampening = 0.2, .weight_decay = 0.1, .lr_in_momentum = true});
+  add("sgd lr in no momentum", SgdOptions{.lr = 0.1, .weight_decay = 0.1, .lr_in_momentum = true});
   add("adam", AdamOptions{.lr = 0.05, .weight_decay = 0.1, .amsgrad = true});
   add("adam without correction", AdamOptions{.lr = 0.05, .eps = 1e-3, .bias_correction = false});
   add("adamw", AdamOptions{.lr = 0.05, .weight_decay = 0.1, .decoupled = true, .maximize = true});
@@ -125,6 +132,7 @@ std::vector<std::pair<const char*, Rule>> rules() {
                      .centered = true,
                      .maximize = true});
   add("lamb", LambOptions{.lr = 0.05, .weight_decay = 0.1});
+  add("lamb eps in root", LambOptions{.lr = 0.05, .eps = 1e-2, .weight_decay = 0.1, .eps_in_root = true});
   add("lamb ratio before decay", LambOptions{.lr = 0.05, .weight_decay = 0.3, .ratio_before_decay = true});
   add("lamb l2", LambOptions{.lr = 0.05, .weight_decay = 0.1, .decoupled = false, .bias_correction = false});
   add("lars", LarsOptions{.lr = 1, .momentum = 0.9, .weight_decay = 0.1, .trust_coefficient = 0.1});

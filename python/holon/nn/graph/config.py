@@ -1,18 +1,11 @@
 """GraphConfig: what is asked of a graph's compilation."""
 
-_SCHEDULES = {
-    "auto": "auto",
-    "gpipe": "gpipe",
-    "1f1b": "1f1b",
-    "interleaved": "interleaved",
-    "zero_bubble": "zero_bubble",
-    "zb-h1": "zero_bubble",
-}
+_SCHEDULES = ("auto", "gpipe", "1f1b", "interleaved", "zero_bubble")
 
 
 class GraphConfig:
     """What is asked of a graph's compilation: `self.config` in a graph. A change counts from the next call on, which
-    captures again. Names are OneFlow's where it has the thing."""
+    captures again."""
 
     def __init__(self, core):
         self._core, self._pipeline = core, None
@@ -32,21 +25,12 @@ class GraphConfig:
         """
         self._core.set_gradient_accumulation_steps(_count("set_gradient_accumulation_steps", value), bool(uneven))
 
-    def enable_zero(self, mode=True, *, stage=1, shard_min_size=None, shard_restore_level=None):
+    def enable_zero(self, mode=True, *, stage=1, shard_min_size=None):
         """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3).
-        Parameters of fewer than shard_min_size elements stay whole. shard_restore_level, OneFlow's, has no effect:
-        parameters are gathered where they are read."""
+        Parameters of fewer than shard_min_size elements stay whole."""
         self._core.enable_zero(
             bool(mode), stage, 1 if shard_min_size is None else _count("enable_zero", shard_min_size, least=0)
         )
-
-    def set_zero_redundancy_optimizer_mode(self, mode):
-        """OneFlow's older name: "distributed_split" is enable_zero(stage=1)."""
-        if mode not in ("distributed_split", "non_distributed"):
-            raise ValueError(
-                f"config.set_zero_redundancy_optimizer_mode: {mode!r}; it is 'distributed_split' or 'non_distributed'."
-            )
-        self.enable_zero(mode == "distributed_split", stage=1)
 
     def set_memory_budget(self, size):
         """Inner values are recomputed in backward until a rank needs no more than `size` bytes; 0 means no limit."""
@@ -80,7 +64,7 @@ class GraphConfig:
                 "or place modules by set_stage()."
             )
         self._pipeline = None if stages is None else (stages, None if placements is None else list(placements))
-        self._core.set_schedule(_SCHEDULES[schedule])
+        self._core.set_schedule(schedule)
 
     def disable_passes(self, names):
         """Leaves out passes of the compiler, by name; print(graph) lists them."""
@@ -90,64 +74,9 @@ class GraphConfig:
         """The graph is checked after each pass."""
         self._core.verify(bool(mode))
 
-    def allow_fuse_add_to_output(self, mode=True):
-        """Whether element-wise ops, sums among them, are fused; on from the start."""
-        self._switch("fuse_elementwise", mode)
-
-    def allow_fuse_cast_scale(self, mode=True):
-        """Whether casts and scalings are fused with what is around them: as allow_fuse_add_to_output."""
-        self._switch("fuse_elementwise", mode)
-
     def allow_fuse_norm(self, mode=True):
         """Whether the sum with a residual is computed together with the norm behind it; on from the start."""
         self._switch("fuse_norm", mode)
-
-    def allow_fuse_model_update_ops(self, mode=True):
-        """Does nothing: an optimizer's group is always updated in one go."""
-
-    def set_outputs_buffer_size(self, value=2):
-        """Does nothing: a call returns when its outputs are there, so that there is one of each."""
-
-    def enable_cudnn_conv_heuristic_search_algo(self, mode=True):
-        """Does nothing: Holon has no such option."""
-
-    def enable_straighten_algorithm(self, mode="MemoryFirst"):
-        """Does nothing: the order of instructions is that of the schedule, and memory is planned for it."""
-
-    def enable_compress_memory(self, mode=True):
-        """Does nothing: values whose lifetimes do not meet share memory anyway."""
-
-    def enable_multi_tensor_update(self, mode=True):
-        """Does nothing: an optimizer's group is always updated in one go."""
-
-    def enable_fused_model_update_cast(self, mode=True):
-        """Does nothing: parameters are cast where they are read."""
-
-    def enable_auto_parallel(self, mode=True):
-        """Does nothing: where build() leaves the sbp of a value open, the cheapest is chosen anyway;
-        what it says by to_global stays."""
-
-    def enable_auto_parallel_ignore_user_sbp_config(self, mode=True):
-        """Not there: what build() says by to_global stays."""
-        if mode:
-            raise NotImplementedError(
-                "config.enable_auto_parallel_ignore_user_sbp_config: the sbps that a program gives are kept. "
-                "Leave out the to_global calls whose sbp is to be chosen."
-            )
-
-    def set_auto_parallel_computation_cost_ratio(self, ratio):
-        """Does nothing: costs are measured (HOLON_MACHINE_COSTS)."""
-
-    def set_auto_parallel_wait_time(self, cost):
-        """Does nothing: as set_auto_parallel_computation_cost_ratio."""
-
-    def enable_auto_parallel_trunk_algo(self, mode=True):
-        """Does nothing: as enable_auto_parallel."""
-
-    enable_auto_parallel_mainstem_algo = enable_auto_parallel_prune_parallel_cast_ops = enable_auto_parallel_trunk_algo
-
-    def enable_auto_parallel_sbp_collector(self, mode=True):
-        """Does nothing: as enable_auto_parallel."""
 
     def _switch(self, name, on):
         off = [x for x in self._core.disabled_passes if x != name]

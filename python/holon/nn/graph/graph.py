@@ -41,8 +41,14 @@ class Graph(Pictures, metaclass=_GraphType):
     sbps, plain arguments, the gradient mode or the modules' flags are new, and else runs what is compiled. Plain values
     that build() reads elsewhere are those of the capture.
 
+    A front end with other names sets config_class and module_class in a class derived from this one: what self.config
+    is, and what a graph keeps about its modules. They derive from GraphConfig and GraphModule.
+
     Example: class Train(nn.Graph): ...; loss = Train()(images, labels)
     """
+
+    config_class: type[GraphConfig] = GraphConfig
+    module_class: type[GraphModule] = GraphModule
 
     def __init__(self, name=None):
         state = self.__dict__
@@ -60,7 +66,7 @@ class Graph(Pictures, metaclass=_GraphType):
         state["_buffers_before"] = ()
         state["_warned"] = False
         state["_debug"] = False
-        state["config"] = GraphConfig(state["_core"].config)
+        state["config"] = self.config_class(state["_core"].config)
 
     def build(self, *args, **kwargs):
         """What a call computes. To be defined by the derived class."""
@@ -125,9 +131,7 @@ class Graph(Pictures, metaclass=_GraphType):
         self._core.set_grad_scaler(grad_scaler)
         self.__dict__["_scaler"] = grad_scaler
 
-    def debug(
-        self, v_level=-1, *, ranks=None, max_py_stack_depth=2, only_user_py_stack=True, op_repr_with_py_stack=False
-    ):
+    def debug(self, v_level=-1, *, ranks=None):
         """Prints what was captured and the plan of each compilation from now on, where v_level is 0 or more; on rank 0,
         or on `ranks` (a rank or a list of them, -1 for all)."""
         wanted = [0] if ranks is None else [ranks] if isinstance(ranks, int) else list(ranks)
@@ -138,15 +142,6 @@ class Graph(Pictures, metaclass=_GraphType):
         self._look()
         self._capture(args, kwargs)
         return self
-
-    _compile = build_graph = compile
-
-    @staticmethod
-    def trace(function):
-        """As holon.jit."""
-        from ..._jit import jit
-
-        return jit(function)
 
     def plan(self):
         """This rank's instructions as text, for each signature."""
@@ -252,10 +247,7 @@ class Graph(Pictures, metaclass=_GraphType):
             raise AttributeError(
                 f"{type(self).__name__} has no attribute '{name}'. Call super().__init__() first in its __init__."
             )
-        from ..._missing import class_hints
-
-        text = class_hints.get("Graph", {}).get(name)
-        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'" + (f": {text}" if text else "."))
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'.")
 
     # Capturing
 

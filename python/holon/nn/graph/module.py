@@ -34,25 +34,6 @@ class GraphModule:
         return self._name
 
     @property
-    def name_prefix(self):
-        """What precedes the last part of the name: "blocks." of "blocks.0"."""
-        head, dot, _ = self._name.rpartition(".")
-        return head + dot
-
-    @property
-    def type(self):
-        """OneFlow's name for the wrapped object."""
-        return "MODULE"
-
-    @property
-    def scope(self):
-        """The name under which ops of the module are shown."""
-        return self._name or None
-
-    def debug(self, v_level=-1, **options):
-        """Accepted; the debug() of the graph shows all of it."""
-
-    @property
     def stage_id(self):
         return self._stage_id
 
@@ -81,7 +62,7 @@ class GraphModule:
         """The module for nn.Module, this for GraphModule; else as Module.to."""
         if len(args) == 1 and args[0] is Module:
             return self._module
-        if len(args) == 1 and args[0] is GraphModule:
+        if len(args) == 1 and is_graph_module(args[0]):
             return self
         self._module.to(*args, **kwargs)
         return self
@@ -129,8 +110,14 @@ class _Construction(local):
 under_construction = _Construction()
 
 
-def block_of(module):
-    """The GraphModule of a module: of the graph whose __init__ runs, or the module's own."""
+def is_graph_module(value):
+    """Whether the value is GraphModule or a class derived from it."""
+    return isinstance(value, type) and issubclass(value, GraphModule)
+
+
+def block_of(module, kind=GraphModule):
+    """The GraphModule of a module: of the graph whose __init__ runs, or the module's own, which is of this kind if it
+    does not exist yet."""
     if under_construction.graphs:
         blocks = under_construction.graphs[-1].__dict__.get("_blocks")
         if blocks is None:
@@ -138,10 +125,10 @@ def block_of(module):
                 f"{type(under_construction.graphs[-1]).__name__}: call super().__init__() first in its __init__."
             )
         if module not in blocks:
-            blocks[module] = GraphModule(module)
+            blocks[module] = under_construction.graphs[-1].module_class(module)
             under_construction.graphs[-1]._name_blocks()
         return blocks[module]
     block = module.__dict__.get("_graph_block")
     if block is None:
-        block = module.__dict__["_graph_block"] = GraphModule(module)
+        block = module.__dict__["_graph_block"] = kind(module)
     return block

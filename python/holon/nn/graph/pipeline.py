@@ -5,7 +5,6 @@ from ... import _C
 from ...autograd import no_grad
 from ..containers import ModuleDict, ModuleList, Sequential
 from ..module import Module
-from .module import GraphModule
 
 
 class AutomaticStages:
@@ -108,7 +107,7 @@ def cut(graph, asked, args, kwargs, front):
         stage = result.stage_of(block)
         module = paths[path]
         if module not in graph._blocks:
-            graph._blocks[module] = graph._block_of(module) or GraphModule(module)
+            graph._blocks[module] = graph._block_of(module) or graph.module_class(module)
         graph._blocks[module].set_stage(stage, placements and placements[stage])
     graph._name_blocks()
     if placements is not None:

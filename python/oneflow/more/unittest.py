@@ -1,9 +1,9 @@
 """Tests that ask for a number of hosts and ranks:
-`@holon.unittest.skip_unless_1n2d()` on a class of tests or one of them."""
+`@flow.unittest.skip_unless_1n2d()` on a class of tests or one of them."""
 
 import unittest as _unittest
 
-from . import env
+from holon import env
 
 TestCase = _unittest.TestCase
 

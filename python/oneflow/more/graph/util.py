@@ -1,33 +1,6 @@
-"""What programs for OneFlow find in an nn.Graph around its modules. Here a graph holds the modules themselves, and a
-tensor of a graph is a tensor: these classes are for isinstance() and for paths in nested arguments."""
+"""Nested arguments as a tree."""
 
-from ... import _C
-from ..module import Module
-from .module import GraphModule
-
-__all__ = ["ArgsTree", "Block", "GraphTensor", "NamedArg", "Proxy", "ProxyModule"]
-
-
-class _ProxyType(type):
-    def __instancecheck__(cls, value):
-        return isinstance(value, (GraphModule, Module))
-
-
-class Proxy(metaclass=_ProxyType):
-    """A module of a graph: isinstance(graph.model, Proxy)."""
-
-
-# What OneFlow 0.7 called it, and 0.9 the kind for modules.
-Block = ProxyModule = Proxy
-
-
-class _GraphTensorType(type):
-    def __instancecheck__(cls, value):
-        return isinstance(value, _C.Tensor)
-
-
-class GraphTensor(metaclass=_GraphTensorType):
-    """A tensor of a graph: isinstance(x, GraphTensor)."""
+__all__ = ["ArgsTree", "NamedArg"]
 
 
 class NamedArg:

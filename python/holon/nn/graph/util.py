@@ -1,5 +1,0 @@
-"""Where OneFlow has ArgsTree and NamedArg."""
-
-from .proxy import ArgsTree, NamedArg
-
-__all__ = ["ArgsTree", "NamedArg"]
