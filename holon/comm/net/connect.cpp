@@ -27,6 +27,7 @@ struct NetworkLibrary {
 
 constexpr NetworkLibrary kNetworks[] = {
     {"gloo", "libholon_gloo.so", "holon_gloo_network", "Gloo", "libgloo-dev"},
+    {"ucx", "libholon_ucx.so", "holon_ucx_network", "UCX", "libucx-dev"},
 };
 
 std::filesystem::path path_of(const NetworkLibrary& library) {
