@@ -3,6 +3,7 @@
 #include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -31,8 +32,7 @@ bool listens(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &size) == 0 && yes && local_address(fd).is_ip();
 }
 
-// UCX keeps the number and closes it in the end; its event queue forgets the connection, and reads nothing from it.
-void drop(int fd) {
+void replace_by_nothing(int fd) {
   const Fd nothing(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!nothing || dup3(nothing.get(), fd, O_CLOEXEC) < 0)
     fail_runtime("cannot drop a connection of UCX: {}.", strerror(errno));
@@ -50,6 +50,24 @@ void end(std::vector<sock_filter>& program, bool pass) {
 }
 
 }  // namespace
+
+bool UcxSocket::is_open() const {
+  struct stat is {};
+  return fstat(fd, &is) == 0 && S_ISSOCK(is.st_mode) && is.st_ino == inode;
+}
+
+bool UcxSocket::is_over() const {
+  if (!is_open()) return true;
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  int unread = 0;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || ioctl(fd, FIONREAD, &unread) != 0) return false;
+  return info.tcpi_state != TCP_ESTABLISHED && unread == 0;
+}
+
+void UcxSocket::drop() const {
+  if (is_open()) replace_by_nothing(fd);
+}
 
 std::set<ino_t> listening_sockets() {
   std::set<ino_t> found;
@@ -88,7 +106,8 @@ void Gate::attach(const Listener& listener) const {
   program.push_back({BPF_ALU | BPF_AND | BPF_K, 0, 0, kSyn | kAck});
   unless_equal_skip(program, kSyn, 1);
   end(program, true);
-  for (auto& [place, from] : admitted_) {
+  for (auto& [place, admitted] : admitted_) {
+    const Address& from = admitted.from;
     if (from.storage.ss_family != listener.at.storage.ss_family) continue;
     std::vector<uint32_t> words;
     uint32_t at = 0;
@@ -117,13 +136,13 @@ void Gate::attach(const Listener& listener) const {
                  program.size() > BPF_MAXINSNS ? "the filter is too long" : strerror(errno));
 }
 
-void Gate::admit(const std::string& place) {
+void Gate::admit(int rank, const std::string& place) {
   const size_t cut = place.find(' ');
   std::string why = "no port";
   const auto at = cut == std::string::npos ? std::vector<Address>()
                                            : resolve(place.substr(0, cut), std::atoi(place.c_str() + cut + 1), &why);
   if (at.empty()) fail_runtime("a rank connects from \"{}\": {}.", place, why);
-  admitted_.emplace(place_of(at[0]), at[0]);
+  admitted_.insert_or_assign(place_of(at[0]), Admitted{rank, at[0]});
   for (const Listener& l : listeners_) attach(l);
 }
 
@@ -146,23 +165,28 @@ void Gate::drop_strangers() const {
   const std::set<std::string> ours(places_.begin(), places_.end());
   for_each_socket([&](int fd, ino_t) {
     const Address peer = peer_address(fd), here = local_address(fd);
-    if (peer.is_ip() && here.is_ip() && ours.contains(place_of(here)) && !admitted_.contains(place_of(peer))) drop(fd);
+    if (peer.is_ip() && here.is_ip() && ours.contains(place_of(here)) && !admitted_.contains(place_of(peer)))
+      replace_by_nothing(fd);
   });
 }
 
-std::vector<int> Gate::connections() const {
+std::vector<UcxSocket> Gate::connections() const {
   const std::set<std::string> ours(places_.begin(), places_.end());
-  std::vector<int> found;
-  for_each_socket([&](int fd, ino_t) {
+  std::vector<UcxSocket> found;
+  for_each_socket([&](int fd, ino_t inode) {
     const Address peer = peer_address(fd);
-    if (peer.is_ip() && (expected_.contains(place_of(peer)) || ours.contains(place_of(local_address(fd)))))
-      found.push_back(fd);
+    if (!peer.is_ip()) return;
+    if (const auto to = expected_.find(place_of(peer)); to != expected_.end())
+      found.push_back({to->second, fd, inode});
+    else if (const auto from = admitted_.find(place_of(peer));
+             from != admitted_.end() && ours.contains(place_of(local_address(fd))))
+      found.push_back({from->second.rank, fd, inode});
   });
   return found;
 }
 
 void Gate::close() {
-  for (const Listener& l : listeners_) drop(l.fd);
+  for (const Listener& l : listeners_) replace_by_nothing(l.fd);
   drop_strangers();
   listeners_.clear();
 }

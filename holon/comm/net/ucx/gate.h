@@ -15,6 +15,18 @@
 
 namespace holon::comm {
 
+// A connection of UCX's, which it may close at any time.
+struct UcxSocket {
+  int rank, fd;
+  ino_t inode;
+
+  bool is_open() const;
+  // Whether nothing comes any more: the other end has closed it or is gone, and what it sent before has been read.
+  bool is_over() const;
+  // UCX keeps the descriptor, of nothing, and its event queue forgets it: no memory is read or written for it any more.
+  void drop() const;
+};
+
 // The listening sockets of this process, by inode.
 std::set<ino_t> listening_sockets();
 
@@ -27,14 +39,14 @@ class Gate {
   // "10.0.0.1 40123": where a peer connects to.
   const std::vector<std::string>& places() const { return places_; }
   // What comes from there is let through: the rank has said on a connection of its own that it is at that end.
-  void admit(const std::string& place);
+  void admit(int rank, const std::string& place);
   // Where that rank listens.
   void expect(int rank, const std::string& place);
   // Connections of this process to places that are expected, each returned once: the rank, and this end's place, which
   // the other side is to admit.
   std::vector<std::pair<int, std::string>> find_outgoing();
-  // The descriptors of all connections with peers.
-  std::vector<int> connections() const;
+  // UCX's connections with peers.
+  std::vector<UcxSocket> connections() const;
   // Nobody can connect any more. Connections that have come from anywhere else than from admitted places are dropped.
   void close();
 
@@ -49,7 +61,11 @@ class Gate {
 
   std::vector<Listener> listeners_;
   std::vector<std::string> places_;
-  std::map<std::string, Address> admitted_;
+  struct Admitted {
+    int rank;
+    Address from;
+  };
+  std::map<std::string, Admitted> admitted_;
   std::map<std::string, int> expected_;
   std::set<std::string> found_;
 };

@@ -26,15 +26,16 @@ constexpr auto kLook = std::chrono::milliseconds(5), kAsk = std::chrono::millise
 enum class Told : char {
   kPlace = 'p',    // an address and port at which UCX listens here
   kKey = 'k',      // for messages to this end
-  kAddress = 'a',  // UCX's own, after all places
+  kTcp = 't',      // this end uses nothing but TCP
+  kAddress = 'a',  // UCX's own, after all that
   kFrom = 'f',     // an address and port from which UCX connects to the other end
   kDone = 'd',     // this end has received the other's hello, and its own has left
 };
 
 class Connecting {
  public:
-  Connecting(NetworkStart& start, ucp_worker_h worker, Gate& gate)
-      : start_(start), worker_(worker), gate_(gate), end_(Clock::now() + seconds(start.timeout_s)) {}
+  Connecting(NetworkStart& start, ucp_worker_h worker, Gate& gate, bool tcp)
+      : start_(start), worker_(worker), gate_(gate), tcp_(tcp), end_(Clock::now() + seconds(start.timeout_s)) {}
 
   std::map<int, std::unique_ptr<UcxPeer>> run() {
     begin();
@@ -53,6 +54,7 @@ class Connecting {
       if (asked > end_) give_up();
     }
     gate_.close();
+    for (const UcxSocket& s : gate_.connections()) peers_.at(s.rank)->sockets.push_back(s);
     return std::move(peers_);
   }
 
@@ -62,6 +64,7 @@ class Connecting {
     std::string in, out;
     std::string address;
     uint32_t hello_out = 0, hello_in = 0;
+    bool tcp = false;  // both ends
     bool left = false, came = false, flushed = false, told_done = false, heard_done = false;
     bool done() const { return told_done && heard_done && out.empty(); }
   };
@@ -86,6 +89,7 @@ class Connecting {
       talk.peer = peer.get();
       for (const std::string& place : gate_.places()) tell(talk, Told::kPlace, place);
       tell(talk, Told::kKey, key);
+      if (tcp_) tell(talk, Told::kTcp, "");
       tell(talk, Told::kAddress, mine);
     }
   }
@@ -138,8 +142,9 @@ class Connecting {
         if (text.size() != talk.peer->sends.size()) gone(rank, "its key has another length");
         std::memcpy(talk.peer->sends.data(), text.data(), text.size());
         break;
+      case Told::kTcp: talk.tcp = tcp_; break;
       case Told::kAddress: connect(talk, text); break;
-      case Told::kFrom: gate_.admit(text); break;
+      case Told::kFrom: gate_.admit(rank, text); break;
       case Told::kDone: talk.heard_done = true; break;
       default: gone(rank, "it sends what this version does not understand");
     }
@@ -153,7 +158,9 @@ class Connecting {
     params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
         UCP_EP_PARAM_FIELD_ERR_HANDLER | UCP_EP_PARAM_FIELD_USER_DATA;
     params.address = reinterpret_cast<const ucp_address_t*>(talk.address.data());
-    params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+    // Where UCX is to handle errors, it copies all that comes over TCP once more. Sockets show as well that a peer is
+    // gone, and can be taken from it.
+    params.err_mode = talk.tcp ? UCP_ERR_HANDLING_MODE_NONE : UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler.cb = [](void* p, ucp_ep_h, ucs_status_t status) { static_cast<UcxPeer*>(p)->lost = status; };
     params.err_handler.arg = &peer;
     params.user_data = &peer;
@@ -226,6 +233,7 @@ class Connecting {
   NetworkStart& start_;
   const ucp_worker_h worker_;
   Gate& gate_;
+  const bool tcp_;
   const Clock::time_point end_;
   std::map<int, std::unique_ptr<UcxPeer>> peers_;
   std::map<int, Talk> talks_;
@@ -241,8 +249,8 @@ uint64_t UcxPeer::tag(const Key& key, uint64_t tag) {
   return hidden;
 }
 
-std::map<int, std::unique_ptr<UcxPeer>> connect_peers(NetworkStart& start, ucp_worker_h worker, Gate& gate) {
-  auto connecting = std::make_unique<Connecting>(start, worker, gate);
+std::map<int, std::unique_ptr<UcxPeer>> connect_peers(NetworkStart& start, ucp_worker_h worker, Gate& gate, bool tcp) {
+  auto connecting = std::make_unique<Connecting>(start, worker, gate, tcp);
   try {
     return connecting->run();
   } catch (...) {

@@ -40,37 +40,37 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-struct Interface {
-  std::string name;
-  bool running = false;
-};
-
-Interface interface_of(const std::string& address) {
-  Interface found;
+// The name of an interface, if it is running.
+std::string running_interface(const std::string& address) {
+  std::string found;
   ifaddrs* all = nullptr;
   if (getifaddrs(&all) != 0) return found;
-  for (ifaddrs* i = all; i && found.name.empty(); i = i->ifa_next) {
+  for (ifaddrs* i = all; i && found.empty(); i = i->ifa_next) {
     if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6)) continue;
     Address a;
     a.size = i->ifa_addr->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     std::memcpy(&a.storage, i->ifa_addr, a.size);
-    if (a.ip() == address) found = {i->ifa_name, (i->ifa_flags & IFF_RUNNING) != 0};
+    if (a.ip() == address && (i->ifa_flags & IFF_RUNNING)) found = i->ifa_name;
   }
   freeifaddrs(all);
   return found;
 }
 
-// The interface that has the address, and the host's RDMA devices. UCX takes no interface that has just been made,
-// until the system calls it running.
-std::string devices_of(const NetworkStart& start) {
-  Interface interface = interface_of(start.address);
-  const auto begun = Clock::now();
-  while (!interface.running && std::chrono::duration<double>(Clock::now() - begun).count() < start.timeout_s) {
+// UCX takes no interface that has just been made, until the system calls it running.
+std::string interface_of(const NetworkStart& start) {
+  for (const auto begun = Clock::now();;) {
+    const std::string name = running_interface(start.address);
+    if (!name.empty()) return name;
+    if (std::chrono::duration<double>(Clock::now() - begun).count() > start.timeout_s)
+      fail_runtime("no interface that is running has this address");
     if (const std::string why = start.trouble(); !why.empty()) fail_runtime("{}", why);
     std::this_thread::sleep_for(milliseconds(20));
-    interface = interface_of(start.address);
   }
-  std::string devices = interface.name;
+}
+
+// ",mlx5_0:1": what UCX calls them, each after a comma.
+std::string rdma_devices() {
+  std::string devices;
   std::error_code none;
   for (auto& device : std::filesystem::directory_iterator("/sys/class/infiniband", none))
     for (auto& port : std::filesystem::directory_iterator(device.path() / "ports", none))
@@ -175,7 +175,8 @@ class UcxNetwork final : public Network {
       if (!std::getenv(fmt::format("UCX_{}", name).c_str())) ucp_config_modify(config, name, value.c_str());
     };
     set("TLS", "^shm");  // ranks that can share memory do not come here
-    set("NET_DEVICES", devices_of(start));
+    const std::string interface = interface_of(start), rdma = rdma_devices();
+    set("NET_DEVICES", interface + rdma);
     const Variable no_waiting("UCX_TCP_CONN_NB", "y");
     const Variable family("UCX_TCP_AF_PRIO",
                           start.address.find(':') == std::string::npos ? "inet,inet6" : "inet6,inet");
@@ -194,11 +195,12 @@ class UcxNetwork final : public Network {
     check(ucp_worker_create(context, &worker, &worker_), "cannot use its devices");
     Gate gate(before);
     check(ucp_worker_get_efd(worker_, &efd_), "cannot wait");
-    peers_ = connect_peers(start, worker_, gate);
-    for (int fd : gate.connections()) {
-      close_in_children(fd);
-      keep_alive(fd, heartbeat_limit_s(), false);
-    }
+    peers_ = connect_peers(start, worker_, gate, rdma.empty());
+    for (auto& [rank, peer] : peers_)
+      for (const UcxSocket& s : peer->sockets) {
+        close_in_children(s.fd);
+        keep_alive(s.fd, heartbeat_limit_s(), false);
+      }
   }
 
   void watch_connections() {
@@ -226,16 +228,14 @@ class UcxNetwork final : public Network {
     for (int i = 0; i < n; ++i)
       if (auto* peer = static_cast<UcxPeer*>(events[i].data.ptr)) {
         epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer->connection.get(), nullptr);
-        closed_.emplace(peer->rank, Clock::now());
+        peer->closed = true;
       }
   }
 
-  // Why messages of this rank will not arrive any more; UCS_OK: nothing is known.
-  ucs_status_t lost(int rank) const {
-    if (const ucs_status_t s = peers_.at(rank)->lost; s != UCS_OK) return s;
-    // What it has sent before it ended may still be on its way through UCX.
-    const auto at = closed_.find(rank);
-    return at != closed_.end() && Clock::now() - at->second > kAfterClose ? UCS_ERR_CONNECTION_RESET : UCS_OK;
+  // Whether the peer sends nothing any more. What it has sent before it ended may still be on its way.
+  static bool lost(const UcxPeer& peer) {
+    return peer.lost != UCS_OK ||
+        (peer.closed && std::all_of(peer.sockets.begin(), peer.sockets.end(), [](auto& s) { return s.is_over(); }));
   }
 
   // Runs where no rank's thread is at work.
@@ -258,21 +258,25 @@ class UcxNetwork final : public Network {
 
   void flush() {
     std::unique_lock lock(mutex_);
-    auto* flushed = new bool(false);  // left behind where this gives up
-    ucp_request_param_t params{};
-    params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    params.user_data = flushed;
-    params.cb.send = [](void* request, ucs_status_t, void* done) {
-      *static_cast<bool*>(done) = true;
-      ucp_request_free(request);
-    };
-    if (!UCS_PTR_IS_PTR(ucp_worker_flush_nbx(worker_, &params))) *flushed = true;
-    for (const auto until = Clock::now() + kFlush; !*flushed && Clock::now() < until;)
-      if (ucp_worker_progress(worker_) == 0) sleep(lock, 50);
-    if (*flushed) delete flushed;
+    const auto until = Clock::now() + kFlush;
+    for (auto& [rank, peer] : peers_) {
+      if (lost(*peer)) continue;
+      auto* flushed = new bool(false);  // left behind where this gives up
+      ucp_request_param_t params{};
+      params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+      params.user_data = flushed;
+      params.cb.send = [](void* request, ucs_status_t, void* done) {
+        *static_cast<bool*>(done) = true;
+        ucp_request_free(request);
+      };
+      if (!UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer->endpoint, &params))) *flushed = true;
+      while (!*flushed && !lost(*peer) && Clock::now() < until)
+        if (ucp_worker_progress(worker_) == 0) sleep(lock, 50);
+      if (*flushed) delete flushed;
+    }
   }
 
-  static constexpr auto kAfterClose = milliseconds(500), kAbandon = milliseconds(500);
+  static constexpr auto kAbandon = milliseconds(500);
   static constexpr auto kFlush = std::chrono::seconds(10);
   static constexpr auto kTurn = milliseconds(1);  // after which the helper looks whether ranks' threads are at work
 
@@ -281,7 +285,6 @@ class UcxNetwork final : public Network {
   int efd_ = -1;
   Fd events_;
   std::map<int, std::unique_ptr<UcxPeer>> peers_;
-  std::map<int, Clock::time_point> closed_;  // whose process has ended
 
   std::mutex mutex_;  // held by who calls UCX
   std::condition_variable changed_, helper_turn_;
@@ -316,11 +319,13 @@ class UcxNetwork::Flight final : public Transit {
     network_.broken_ = true;
     for (size_t i = 0; i < count_; ++i)
       if (Posted& p = posted_[i]; !p.done && !p.sends) ucp_request_cancel(network_.worker_, p.request);
-    finish(turn.lock());
+    const auto until = Clock::now() + kAbandon;
+    auto of_lost = [&](const Posted& p) { return p.done || lost(*network_.peers_.at(p.rank)); };
+    while (!std::all_of(posted_.get(), posted_.get() + count_, of_lost) && Clock::now() < until)
+      if (ucp_worker_progress(network_.worker_) == 0) network_.sleep(turn.lock(), 10);
     // Half of it may have come. What is left ends with the connection.
     for (size_t i = 0; i < count_; ++i)
       if (Posted& p = posted_[i]; !p.done) close(*network_.peers_.at(p.rank));
-    finish(turn.lock());
     if (!over()) keep();
   }
 
@@ -344,8 +349,8 @@ class UcxNetwork::Flight final : public Transit {
     params.memory_type = UCS_MEMORY_TYPE_HOST;
     params.user_data = &p;
     ucs_status_ptr_t request;
-    if (sends && peer.lost != UCS_OK) {
-      request = UCS_STATUS_PTR(peer.lost);
+    if (sends && lost(peer)) {
+      request = UCS_STATUS_PTR(UCS_ERR_CONNECTION_RESET);
     } else if (sends) {
       params.cb.send = [](void* r, ucs_status_t status, void* posted) {
         done(r, status, *static_cast<Posted*>(posted));
@@ -393,8 +398,8 @@ class UcxNetwork::Flight final : public Transit {
         *failure = failure_of(p);
         return true;
       }
-      if (const ucs_status_t status = network_.lost(p.rank); status != UCS_OK) {
-        *failure = failure_of(p.rank, status);
+      if (const UcxPeer& peer = *network_.peers_.at(p.rank); lost(peer)) {
+        *failure = failure_of(p.rank, peer.lost == UCS_OK ? UCS_ERR_CONNECTION_RESET : peer.lost);
         return true;
       }
     }
@@ -455,20 +460,19 @@ class UcxNetwork::Flight final : public Transit {
     return failure;
   }
 
-  void finish(std::unique_lock<std::mutex>& lock) {
-    for (const auto until = Clock::now() + kAbandon; !over() && Clock::now() < until;)
-      if (ucp_worker_progress(network_.worker_) == 0) network_.sleep(lock, 10);
-  }
-
-  static void close(UcxPeer& peer) {
+  void close(UcxPeer& peer) {
     if (peer.lost == UCS_OK) peer.lost = UCS_ERR_CANCELED;
+    for (const UcxSocket& s : peer.sockets) s.drop();
+    peer.sockets.clear();
     if (!peer.endpoint) return;
     ucp_request_param_t params{};
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    params.flags = UCP_EP_CLOSE_FLAG_FORCE;
+    params.flags = UCP_EP_CLOSE_FLAG_FORCE;  // which UCX does where it handles errors
     const ucs_status_ptr_t closing = ucp_ep_close_nbx(peer.endpoint, &params);
     if (UCS_PTR_IS_PTR(closing)) ucp_request_free(closing);
     peer.endpoint = nullptr;
+    for (int i = 0; i < 100 && ucp_worker_progress(network_.worker_) != 0; ++i) {
+    }
   }
 
   // UCX may still refer to it.
