@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Boxing between two hosts of two ranks each, against what iperf3 moves over the same link in the same run.
+"""Boxing between two hosts of two ranks each, by each network between hosts or those that are named, against what iperf3
+moves over the same link in the same run.
 
 The hosts are network namespaces of this machine, so both sides' work shares its cores. The limit's time is that of the
 bytes that must cross in the busier direction, at the rate that iperf3 reaches with as many processes as a host has
@@ -21,6 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/hosts"))
 
 RANKS_PER_HOST, PORT = 2, 29507
+NETWORKS = ["gloo", "ucx"]
 SIZES = [256 << 10, 4 << 20, 64 << 20]
 REPEATS = 9
 
@@ -91,6 +93,26 @@ def iperf(hosts, both_ways):
     return min(rates.values())
 
 
+def times(hosts, network):
+    """(name, size, share, both ways, seconds) of each boxing over this network, as rank 0 has measured it."""
+    launch = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev")) / "bin/holon-launch"
+    options = ["--nproc_per_node", RANKS_PER_HOST, "--master_addr", hosts.address(0), "--master_port", PORT]
+    ranks = [
+        hosts.popen(
+            i,
+            [launch, "--nnodes", 2, "--node_rank", i, *options, "--python", sys.executable, __file__],
+            env=os.environ | {"HOLON_NETWORK": network},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(2)
+    ]
+    output = [p.communicate(timeout=300)[0] for p in ranks]
+    if any(p.returncode for p in ranks):
+        sys.exit(f"hosts: the ranks ended with {[p.returncode for p in ranks]} over {network}")
+    return [json.loads(line[4:]).values() for line in output[0].splitlines() if line.startswith("RES")]
+
+
 def main():
     from namespaces import Hosts, missing
 
@@ -99,51 +121,23 @@ def main():
         print(f"hosts: {reason}", file=sys.stderr)
         return
     launch = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev")) / "bin/holon-launch"
+    networks = sys.argv[1:] or NETWORKS
     with Hosts(2) as hosts:
         before = {both: iperf(hosts, both) for both in (False, True)}
-        ranks = [
-            hosts.popen(
-                i,
-                [
-                    launch,
-                    "--nnodes",
-                    2,
-                    "--node_rank",
-                    i,
-                    "--nproc_per_node",
-                    RANKS_PER_HOST,
-                    "--master_addr",
-                    hosts.address(0),
-                    "--master_port",
-                    PORT,
-                    "--python",
-                    sys.executable,
-                    __file__,
-                ],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for i in range(2)
-        ]
-        output = [p.communicate(timeout=300)[0] for p in ranks]
+        found = {network: times(hosts, network) for network in networks}
         after = {both: iperf(hosts, both) for both in (False, True)}
-    if any(p.returncode for p in ranks):
-        sys.exit(f"hosts: the ranks ended with {[p.returncode for p in ranks]}")
-    for line in output[0].splitlines():
-        if line.startswith("RES"):
-            name, size, share, both, seconds = json.loads(line[4:]).values()
+    for network, rows in found.items():
+        for name, size, share, both, seconds in rows:
             rate = (before[both] + after[both]) / 2
             limit = size * share / rate
             text = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
             print(
                 json.dumps(
                     {
-                        "name": f"{name} {text}, 2 hosts x {RANKS_PER_HOST} ranks",
+                        "name": f"{name} {text}, 2 hosts x {RANKS_PER_HOST} ranks, {network}",
                         "value": round(seconds * 1e6, 1),
                         "unit": "us",
-                        "against": f"iperf3, {rate / 1e9:.2f} GB/s each way"
-                        if both
-                        else f"iperf3, {rate / 1e9:.2f} GB/s",
+                        "against": f"iperf3, {rate / 1e9:.2f} GB/s{' each way' if both else ''}",
                         "ratio": round(limit / seconds, 3),
                     }
                 ),

@@ -1,6 +1,7 @@
 #include "holon/array/arena.h"
 
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -117,7 +118,10 @@ void ArenaCopy::put_in_place(const Arena& arena, size_t end) {
   void* p = end == 0 ? arena.base
       : view         ? mmap(arena.base, end, kReadWrite, kOwn, arena.fd, 0)
                      : mmap(arena.base, end, kReadWrite, kOwn | MAP_ANONYMOUS, -1, 0);
-  if (p != MAP_FAILED && at_) p = mremap(at_, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, arena.base);
+  // Not by mremap(), which libraries for RDMA replace by functions that lose the last argument (UCX 1.13).
+  if (p != MAP_FAILED && at_ &&
+      syscall(SYS_mremap, at_, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, arena.base) == -1)
+    p = MAP_FAILED;
   // Rather a crash of the child than a change of its parent's tensors.
   if (p == MAP_FAILED) mprotect(arena.base, end, PROT_READ);
   if (end < arena.size) munmap(arena.base + end, arena.size - end);

@@ -51,7 +51,7 @@ constexpr Setting kTable[] = {
      "MiB of CPU memory that the arrays of a process may use, cached memory included; 0 means no limit."},
     {"HOLON_NET_INTERFACE", "",
      "Network interface to other hosts, e.g. eth0; empty selects the one that reaches MASTER_ADDR."},
-    {"HOLON_NETWORK", "gloo", "Library for data between hosts: gloo; the same on all ranks."},
+    {"HOLON_NETWORK", "gloo", "Library for data between hosts, gloo or ucx; the same on all ranks."},
     {"HOLON_OVERLAP", "",
      "1 lets backward sum gradients over ranks in the background, 0 does not. Empty: where cores or a network are "
      "idle, and on cuda devices."},

@@ -31,6 +31,7 @@ def said(text):
     return sorted(line for line in text.splitlines() if line.startswith("rank"))
 
 
+@pytest.mark.one_network
 @pytest.mark.skipif(not shutil.which("mpirun"), reason="needs Open MPI's mpirun (package openmpi-bin)")
 def test_mpirun(program):
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable, program]
@@ -80,17 +81,20 @@ def start(command, variables, wrap=lambda rank, command: command):
     return said("".join(outputs))
 
 
+@pytest.mark.one_network
 def test_variables_of_mpirun(program):
     assert start([sys.executable, program], [of_mpirun(r, 2) for r in range(2)]) == [
         f"rank {r} of 2, local {r}: 2" for r in range(2)
     ]
 
 
+@pytest.mark.one_network
 def test_variables_of_srun(program):
     variables = [of_srun(r, 2, 2, "localhost") for r in range(2)]
     assert start([sys.executable, program], variables) == [f"rank {r} of 2, local {r}: 2" for r in range(2)]
 
 
+@pytest.mark.one_network
 def test_a_batch_script_is_no_rank(program):
     """Without srun there is one process, though SLURM says how many tasks the job has."""
     variables = {"SLURM_JOB_ID": 314159, "SLURM_PROCID": 0, "SLURM_NTASKS": 8, "SLURM_LOCALID": 0}

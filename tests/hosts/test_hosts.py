@@ -249,6 +249,7 @@ def test_a_host_that_is_cut_off_is_noticed_by_its_silence(how, mode):
         assert "rank 2" in text or "rank 1" in text or "rank 0 has failed: the store" in text, text
 
 
+@pytest.mark.one_network
 def test_a_host_that_does_not_come():
     with Hosts(2) as hosts:
         ranks = by_hand(hosts, 2, [RANK_PROGRAM, "barrier"], HOLON_RENDEZVOUS_TIMEOUT_S=2)

@@ -52,6 +52,7 @@ def test_a_file_with_the_token(tmp_path):
     assert file.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.one_network
 def test_without_a_token():
     """It is said at once, and not when the rendezvous has timed out."""
     with Hosts(2, token=None) as hosts:
@@ -78,6 +79,7 @@ def test_another_token():
     assert codes == [0, 0], outputs
 
 
+@pytest.mark.one_network
 def test_one_host_by_its_own_address():
     """All ranks are on one host, which MASTER_ADDR names: no token is needed, and nobody else can reach the store."""
     with Hosts(1, token=None) as hosts:
@@ -167,6 +169,7 @@ def test_a_name_that_is_known_later(by):
     assert codes == [0, 0], outputs
 
 
+@pytest.mark.one_network
 def test_a_name_that_is_never_known():
     with Named([LOOPBACK, LOOPBACK]) as hosts:
         codes, outputs = finish(by_hand(hosts, 1, [RANK_PROGRAM, "brief"], HOLON_RENDEZVOUS_TIMEOUT_S=1))

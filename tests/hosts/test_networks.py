@@ -6,6 +6,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import joining  # noqa: E402
 import pytest  # noqa: E402
+from conftest import NETWORKS  # noqa: E402
 from harness.ranks import free_port  # noqa: E402
 
 
@@ -24,15 +25,22 @@ def ranks(networks):
     return [p.returncode for p in running], outputs
 
 
-@pytest.mark.parametrize("network", ["gloo"])
-def test_a_network_that_is_chosen(network):
-    if not joining.module(network).exists():
-        pytest.skip(f"this build has no {network}")
+def test_ranks_of_several_hosts(network):
     codes, outputs = ranks([network] * 3)
     assert codes == [0] * 3, outputs
 
 
+@pytest.mark.one_network
 def test_an_unknown_network():
     codes, outputs = ranks(["carrier pigeon"] * 2)
     assert codes == [1, 1], outputs
-    assert any('HOLON_NETWORK="carrier pigeon"' in text and "There are: gloo" in text for text in outputs), outputs
+    assert any('HOLON_NETWORK="carrier pigeon"' in text and "There are: gloo, ucx" in text for text in outputs), outputs
+
+
+@pytest.mark.one_network
+@pytest.mark.skipif(not all(joining.module(n).exists() for n in NETWORKS), reason="this build lacks a network")
+def test_different_networks():
+    codes, outputs = ranks(["gloo", "ucx", "gloo"])
+    assert codes == [1] * 3, outputs
+    asked = "the ranks ask for different networks between hosts: ranks 0, 2: gloo; rank 1: ucx. Set HOLON_NETWORK"
+    assert all(asked in text for text in outputs), outputs

@@ -21,11 +21,12 @@ def run(program, tmp_path, **extra):
     )
 
 
-@pytest.mark.parametrize("first, hosts", [(100, 1), (200, 1), (300, 2)])
-def test_random_forks_leave_ranks_as_they_are(first, hosts):
-    done = launch(PROGRAM, 2, timeout=SECONDS, arguments=[first, 5, hosts], HOLON_COMM_TIMEOUT_S=200)
-    if "need Gloo" in done.stderr:
-        pytest.skip("this build has no Gloo, without which there are no several hosts")
+@pytest.mark.parametrize("first, hosts, network", [(100, 1, ""), (200, 1, ""), (300, 2, "gloo"), (300, 2, "ucx")])
+def test_random_forks_leave_ranks_as_they_are(first, hosts, network):
+    extra = {"HOLON_NETWORK": network} if network else {}
+    done = launch(PROGRAM, 2, timeout=SECONDS, arguments=[first, 5, hosts], HOLON_COMM_TIMEOUT_S=200, **extra)
+    if "ranks on several hosts need" in done.stderr:
+        pytest.skip(f"this build has no {network}")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count(" is well") == 10
 
