@@ -53,8 +53,9 @@ class GraphConfig {
   void enable_zero(bool on = true, int stage = 1, int64_t min_elements = 1);
   // Inner values are computed again in backward until a rank needs no more than this. 0: no limit.
   void set_memory_budget(int64_t bytes);
-  // How stages and micro-batches follow each other: "gpipe", "1f1b", "interleaved", "zero_bubble" (ZB-H1), or "auto":
-  // zero_bubble where each stage has its own ranks, else 1f1b.
+  // How stages and micro-batches follow each other: the name of a scheme (schedule/scheme.h), such as "gpipe", "1f1b",
+  // "interleaved" or "zero_bubble", or "auto": zero_bubble where each stage has its own ranks, else 1f1b. Errors: no
+  // scheme has the name.
   void set_schedule(const std::string& schedule);
   // The graph's modules are cut into so many stages by cost, where none has its own stage, and their parameters
   // moved to the stages' placements: those given, else those of the parameters cut along their first axis. A block that

@@ -1,6 +1,6 @@
 #include "holon/base/error.h"
 #include "holon/graph/nn_graph.h"
-#include "holon/graph/schedule/schedule.h"
+#include "holon/graph/schedule/scheme.h"
 
 namespace holon::nn {
 
@@ -38,8 +38,8 @@ void GraphConfig::set_memory_budget(int64_t bytes) {
 }
 
 void GraphConfig::set_schedule(const std::string& schedule) {
-  step_.schedule = schedule == "zb-h1" ? "zero_bubble" : schedule;
-  if (schedule != graph::kAutoSchedule) graph::make_schedule(step_.schedule, {0}, 1);  // refuses unknown names
+  step_.schedule =
+      schedule == graph::kAutoSchedule ? schedule : graph::find_scheme("config.set_schedule", schedule)->name;
   ++revision_;
 }
 

@@ -18,6 +18,7 @@
 #include "holon/graph/program/pipeline.h"
 #include "holon/graph/program/program.h"
 #include "holon/graph/program/recordings.h"
+#include "holon/graph/schedule/scheme.h"
 #include "holon/graph/virtual_rank.h"
 #include "holon/kernels/copy.h"
 
@@ -59,14 +60,15 @@ struct Step::Impl {
     passes.memory_budget_bytes = options.memory_budget_bytes;
     passes.bucket_bytes = options.bucket_bytes;
     passes.keep_parameters = boxing::parameter_policy() == boxing::ParameterPolicy::kKeep;
-    passes.split_weight = options.schedule == "zero_bubble" ? SplitWeight::kYes
-        : options.schedule == kAutoSchedule                 ? SplitWeight::kWhereItPays
-                                                            : SplitWeight::kNo;
+    passes.split_weight = options.schedule == kAutoSchedule        ? SplitWeight::kWhereItPays
+        : find_scheme("config", options.schedule)->splits_backward ? SplitWeight::kYes
+                                                                   : SplitWeight::kNo;
     if (!is_virtual()) ranks = ranks_of(captured[0]);
     owner = check_captures_agree(ranks, captured, variant_of, options);
     if (passes.zero_stage == 3) shard_parameters(captured[0], passes);
     graph = passed(std::move(captured), std::move(variant_of), passes);
-    check_plans_agree(ranks, graph);
+    Schedule schedule = schedule_of(graph, options.schedule);
+    check_plans_agree(ranks, graph, schedule);
     stats.passes_s = seconds_since(start);
     stats.nodes = static_cast<int64_t>(graph.nodes.size());
     start = std::chrono::steady_clock::now();
@@ -74,7 +76,7 @@ struct Step::Impl {
     const bool on_devices = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& v) {
       return !(v.spec ? v.spec->placement.device() : v.device).is_host();
     });
-    program = lower(graph, {options.schedule, !is_virtual() && !on_devices && comm::background_pays()});
+    program = lower(graph, {std::move(schedule), !is_virtual() && !on_devices && comm::background_pays()});
     if (on_devices && !is_virtual()) recordings = std::make_unique<Recordings>(*program, graph);
     stats.lowering_s = seconds_since(start);
     stats.instructions = static_cast<int64_t>(program->instructions.size());

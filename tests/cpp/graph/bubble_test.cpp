@@ -142,6 +142,11 @@ TEST(PipelineTrace, TasksRunInTheOrderOfTheTable) {
 
 TEST(PipelineTrace, InterleavedStages) { check_order({0, 1, 0, 1}, 2, "interleaved", 4); }
 
+TEST(PipelineTrace, StagesOnAV) {
+  for (const char* schedule : {"zero_bubble_v", "dualpipe_v"})
+    for (int micro_batches : {3, 4}) check_order({0, 1, 1, 0}, 2, schedule, micro_batches);
+}
+
 // Nor after it: steps outside start() and stop() leave no event in the file.
 TEST(PipelineTrace, NothingIsWrittenWhileItIsOff) {
   const auto path = std::filesystem::temp_directory_path() / fmt::format("holon_bubble_{}_off.json", getpid());
