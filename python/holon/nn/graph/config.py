@@ -1,13 +1,6 @@
 """GraphConfig: what is asked of a graph's compilation."""
 
-_SCHEDULES = {
-    "auto": "auto",
-    "gpipe": "gpipe",
-    "1f1b": "1f1b",
-    "interleaved": "interleaved",
-    "zero_bubble": "zero_bubble",
-    "zb-h1": "zero_bubble",
-}
+from ... import _C
 
 
 class GraphConfig:
@@ -57,16 +50,17 @@ class GraphConfig:
         self._core.set_bucket_bytes(_count("set_bucket_bytes", size))
 
     def pipeline(self, stages=None, schedule="auto", placements=None):
-        """How stages follow each other: schedule is "gpipe", "1f1b", "interleaved", "zero_bubble", or "auto":
-        zero_bubble if each stage has its own ranks, else 1f1b.
+        """How stages follow each other: schedule is one of holon.pipeline.schedules(), such as "gpipe", "1f1b",
+        "interleaved" or "zero_bubble", or "auto": zero_bubble if each stage has its own ranks, else 1f1b.
 
         stages: the graph is cut into that many by cost if no module has a stage; placements: one for each
         stage, to which the parameters of its modules are moved, under their own sbp. Without stages, set_stage() says
         it.
         """
-        if schedule not in _SCHEDULES:
+        if schedule != "auto" and not (isinstance(schedule, str) and _C.is_schedule(schedule)):
             raise ValueError(
-                f"config.pipeline: there is no schedule {schedule!r}; there are {', '.join(map(repr, _SCHEDULES))}."
+                f"config.pipeline: there is no schedule {schedule!r}. There are 'auto', "
+                f"{', '.join(map(repr, _C.schedules()))}. holon.pipeline.register_schedule adds one."
             )
         if stages is not None:
             _count("pipeline", stages)
@@ -80,7 +74,7 @@ class GraphConfig:
                 "or place modules by set_stage()."
             )
         self._pipeline = None if stages is None else (stages, None if placements is None else list(placements))
-        self._core.set_schedule(_SCHEDULES[schedule])
+        self._core.set_schedule(schedule)
 
     def disable_passes(self, names):
         """Leaves out passes of the compiler, by name; print(graph) lists them."""
