@@ -92,7 +92,7 @@ std::unique_ptr<graph::Step> pipeline(const Case& c, double ms) {
   Tensor loss = mean(square(h));  // whose gradient depends on the micro-batch
   loss.backward();
   capture.add_update(optim::rule_of(optim::SgdOptions{.lr = 0.1}), weights);
-  graph::StepOptions options;
+  graph::CompileOptions options;
   options.schedule = c.schedule;
   return std::make_unique<graph::Step>(capture.finish({&loss, 1}), options);
 }

@@ -79,15 +79,11 @@ std::string place_of(const Graph& g, const Node& n) {
       : fmt::format("  [{}{}{}]", scope, scope.empty() || site.empty() ? "" : ", ", site);
 }
 
-std::string options_text(const Graph& g, const std::vector<int8_t>& variant_of, const StepOptions& o) {
+std::string compilation_text(const Graph& g, const std::vector<int8_t>& variant_of, const CompileOptions& options) {
   std::string s =
-      fmt::format("{} inputs, {} outputs, {} parameters and constants, {} micro-batches, schedule {}, ZeRO {}, "
-                  "memory budget {}, buckets of {} bytes{}",
-                  g.inputs.size(), g.outputs.size(), g.externals.size(), g.micro_batches, o.schedule, o.zero_stage,
-                  o.memory_budget_bytes, o.bucket_bytes, variant_of.empty() ? "" : ", variants of micro-batches");
+      fmt::format("{} inputs, {} outputs, {} parameters and constants, {}{}", g.inputs.size(), g.outputs.size(),
+                  g.externals.size(), agreed_text(options), variant_of.empty() ? "" : ", variants of micro-batches");
   for (int8_t f : variant_of) s += fmt::format(" {}", f);
-  for (auto& path : o.recompute) s += ", recomputes " + path;
-  for (auto& pass : o.disabled_passes) s += ", without pass " + pass;
   return s;
 }
 
@@ -123,11 +119,11 @@ std::vector<int> ranks_of(const Graph& g) {
 }
 
 uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<Graph>& variants,
-                              const std::vector<int8_t>& variant_of, const StepOptions& options) {
+                              const std::vector<int8_t>& variant_of, const CompileOptions& options) {
   if (alone(ranks)) return 0;
   comm::Communicator& c = comm::communicator(ranks);
   const Graph& g = variants[0];
-  const std::string text = options_text(g, variant_of, options);
+  const std::string text = compilation_text(g, variant_of, options);
   Hasher captures;
   for (auto& variant : variants) captures.add(hash(variant));
   const uint64_t mine_hash = (variants.size() == 1 ? hash(g) : captures.value()) ^ hash_text(text);

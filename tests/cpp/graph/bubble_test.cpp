@@ -43,7 +43,7 @@ std::unique_ptr<Step> pipeline(const std::vector<int>& rank_of_stage, const std:
   Tensor loss = mean(h);
   loss.backward();
   capture.add_update(optim::rule_of(optim::SgdOptions{.lr = 0.1}), weights);
-  StepOptions options;
+  CompileOptions options;
   options.schedule = schedule;
   return std::make_unique<Step>(capture.finish({&loss, 1}), options);
 }

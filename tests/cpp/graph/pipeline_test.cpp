@@ -67,7 +67,7 @@ Result train(const Model& m, size_t stages, const std::vector<const GlobalSpec*>
     Tensor loss = mse_loss(h, y);
     loss.backward();
     capture.add_update(optim::rule_of(optim::SgdOptions{.lr = 0.1, .momentum = 0.9}), m.weights);
-    StepOptions options;
+    CompileOptions options;
     options.schedule = schedule;
     options.verify = true;
     step = std::make_unique<Step>(capture.finish({&loss, 1}), options);

@@ -231,7 +231,7 @@ std::unique_ptr<Step> pipeline(const std::vector<int>& rank_of_stage, const std:
   Tensor loss = mean(h);
   loss.backward();
   capture.add_update(optim::rule_of(optim::SgdOptions{.lr = 0.5}), *weights);
-  StepOptions step;
+  CompileOptions step;
   step.schedule = schedule;
   return std::make_unique<Step>(capture.finish({&loss, 1}), step);
 }
