@@ -67,7 +67,7 @@ std::unique_ptr<flow::graph::Step> compiled(const Layers& layers, const flow::Te
   flow::Tensor loss = layers.loss(images, classes);
   loss.backward();
   capture.add_update(flow::optim::rule_of(flow::optim::SgdOptions{.lr = 0.01}), layers.parameters());
-  flow::graph::StepOptions options;
+  flow::graph::CompileOptions options;
   options.disabled_passes = std::move(disabled);
   return std::make_unique<flow::graph::Step>(capture.finish({&loss, 1}), options);
 }
@@ -100,7 +100,7 @@ void instruction() {
     flow::graph::Capture capture;
     flow::Tensor t = capture.input_like(x);
     for (int i = 0; i < kOps; ++i) t = flow::matmul(t, w);
-    flow::graph::StepOptions options;
+    flow::graph::CompileOptions options;
     step = std::make_unique<flow::graph::Step>(capture.finish({&t, 1}), options);
   }
   std::vector<flow::Tensor> in{x};
@@ -211,7 +211,7 @@ void gpt3(int layers, int stages, int dp, int tp) {
     flow::Tensor loss = model.loss(capture, x, y);
     loss.backward();
     capture.add_update(flow::optim::rule_of(flow::optim::AdamOptions{}), model.parameters);
-    step = std::make_unique<flow::graph::Step>(capture.finish({&loss, 1}), flow::graph::StepOptions{});
+    step = std::make_unique<flow::graph::Step>(capture.finish({&loss, 1}), flow::graph::CompileOptions{});
   }
   double s = std::chrono::duration<double>(Clock::now() - start).count();
   const auto& stats = step->stats();

@@ -74,7 +74,7 @@ Graph transformer(int blocks, int micro_batches) {
 
 std::vector<PassReport> time_passes(int blocks, double* verify_us) {
   Graph g = transformer(blocks, 4);
-  PassOptions o;
+  CompileOptions o;
   o.zero_stage = 1;
   o.bucket_bytes = 1 << 16;
   for (int i = 0; i < blocks; ++i) o.recompute.push_back("model.block" + std::to_string(i));

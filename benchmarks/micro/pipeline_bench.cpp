@@ -64,11 +64,13 @@ constexpr int kRanks = 4;
 struct Case {
   const char* schedule;
   int chunks, micro_batches;
+  bool v = false;  // the second chunks in the opposite order of the ranks
+  int rank(int stage) const { return v && stage >= kRanks ? 2 * kRanks - 1 - stage : stage % kRanks; }
 };
 
 std::unique_ptr<graph::Step> pipeline(const Case& c, double ms) {
   const int stages = kRanks * c.chunks;
-  auto spec_of = [&](int s) { return intern_spec(Placement("cpu", {s % kRanks}), sbp::broadcast()); };
+  auto spec_of = [&](int s) { return intern_spec(Placement("cpu", {c.rank(s)}), sbp::broadcast()); };
   std::vector<Tensor> weights;
   for (int s = 0; s < stages; ++s) {
     RandnOptions o;
@@ -90,7 +92,7 @@ std::unique_ptr<graph::Step> pipeline(const Case& c, double ms) {
   Tensor loss = mean(square(h));  // whose gradient depends on the micro-batch
   loss.backward();
   capture.add_update(optim::rule_of(optim::SgdOptions{.lr = 0.1}), weights);
-  graph::StepOptions options;
+  graph::CompileOptions options;
   options.schedule = c.schedule;
   return std::make_unique<graph::Step>(capture.finish({&loss, 1}), options);
 }
@@ -132,9 +134,11 @@ double measured(const Case& c, double ms) {
 
 int main(int argc, char** argv) {
   const double ms = argc > 1 ? std::atof(argv[1]) : 8;  // of a forward on a rank; a backward takes twice as long
-  for (const Case& c : {Case{"gpipe", 1, 4}, Case{"gpipe", 1, 8}, Case{"1f1b", 1, 4}, Case{"1f1b", 1, 8},
-                        Case{"1f1b", 1, 16}, Case{"interleaved", 2, 8}, Case{"interleaved", 2, 16},
-                        Case{"zero_bubble", 1, 4}, Case{"zero_bubble", 1, 8}, Case{"zero_bubble", 1, 16}}) {
+  for (const Case& c :
+       {Case{"gpipe", 1, 4}, Case{"gpipe", 1, 8}, Case{"1f1b", 1, 4}, Case{"1f1b", 1, 8}, Case{"1f1b", 1, 16},
+        Case{"interleaved", 2, 8}, Case{"interleaved", 2, 16}, Case{"zero_bubble", 1, 4}, Case{"zero_bubble", 1, 8},
+        Case{"zero_bubble", 1, 16}, Case{"zero_bubble_v", 2, 8, true}, Case{"zero_bubble_v", 2, 16, true},
+        Case{"dualpipe_v", 2, 8, true}, Case{"dualpipe_v", 2, 16, true}}) {
     const double want = graph::bubble_formula(c.schedule, kRanks, c.micro_batches, c.chunks), got = measured(c, ms);
     std::printf("{\"name\": \"pipeline: bubble of %s, %d ranks, %d micro-batches%s\", \"value\": %.4f, \"unit\": \"of "
                 "the time\", \"against\": \"formula %.4f\", \"ratio\": %.3f}\n",

@@ -79,16 +79,27 @@ std::string place_of(const Graph& g, const Node& n) {
       : fmt::format("  [{}{}{}]", scope, scope.empty() || site.empty() ? "" : ", ", site);
 }
 
-std::string options_text(const Graph& g, const std::vector<int8_t>& variant_of, const StepOptions& o) {
+std::string compilation_text(const Graph& g, const std::vector<int8_t>& variant_of, const CompileOptions& options) {
   std::string s =
-      fmt::format("{} inputs, {} outputs, {} parameters and constants, {} micro-batches, schedule {}, ZeRO {}, "
-                  "memory budget {}, buckets of {} bytes{}",
-                  g.inputs.size(), g.outputs.size(), g.externals.size(), g.micro_batches, o.schedule, o.zero_stage,
-                  o.memory_budget_bytes, o.bucket_bytes, variant_of.empty() ? "" : ", variants of micro-batches");
+      fmt::format("{} inputs, {} outputs, {} parameters and constants, {}{}", g.inputs.size(), g.outputs.size(),
+                  g.externals.size(), agreed_text(options), variant_of.empty() ? "" : ", variants of micro-batches");
   for (int8_t f : variant_of) s += fmt::format(" {}", f);
-  for (auto& path : o.recompute) s += ", recomputes " + path;
-  for (auto& pass : o.disabled_passes) s += ", without pass " + pass;
   return s;
+}
+
+[[noreturn]] void fail_schedules_differ(comm::Communicator& c, const Schedule& s) {
+  std::vector<uint64_t> words{hash_text(s.name)};
+  std::vector<std::string> of{s.name};
+  for (size_t d = 0; d < s.tasks.size(); ++d)
+    for (size_t i = 0; i <= s.tasks[d].size(); ++i) {
+      const bool end = i == s.tasks[d].size();
+      of.push_back(fmt::format("{}, task {} of device {}: {}", s.name, i, d, end ? "none" : s.tasks[d][i].str()));
+      words.push_back(hash_text(of.back()));
+    }
+  const size_t at = first_difference(c, words);
+  fail_runtime("the ranks order the tasks of a graph differently. The first difference:{}\nThe function of a schedule "
+               "must return the same lists on every rank: it may not depend on the rank.",
+               everyones(c, at < of.size() ? of[at] : "no such device"));
 }
 
 // How often a rank has compiled each graph.
@@ -108,11 +119,11 @@ std::vector<int> ranks_of(const Graph& g) {
 }
 
 uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<Graph>& variants,
-                              const std::vector<int8_t>& variant_of, const StepOptions& options) {
+                              const std::vector<int8_t>& variant_of, const CompileOptions& options) {
   if (alone(ranks)) return 0;
   comm::Communicator& c = comm::communicator(ranks);
   const Graph& g = variants[0];
-  const std::string text = options_text(g, variant_of, options);
+  const std::string text = compilation_text(g, variant_of, options);
   Hasher captures;
   for (auto& variant : variants) captures.add(hash(variant));
   const uint64_t mine_hash = (variants.size() == 1 ? hash(g) : captures.value()) ^ hash_text(text);
@@ -141,10 +152,11 @@ uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<G
   fail_runtime("the ranks compile a graph differently:{}\n{}", everyones(c, text), way_out);
 }
 
-void check_plans_agree(const std::vector<int>& ranks, const Graph& g) {
+void check_plans_agree(const std::vector<int>& ranks, const Graph& g, const Schedule& schedule) {
   if (alone(ranks)) return;
   comm::Communicator& c = comm::communicator(ranks);
-  if (alike(gather(c, "the plan of a graph", hash(g)))) return;
+  if (alike(gather(c, "the plan of a graph", hash_words(hash(g), hash(schedule))))) return;
+  if (alike(gather(c, "the nodes of a graph's plan", hash(g)))) fail_schedules_differ(c, schedule);
   const size_t at = first_difference(c, node_hashes(g));
   const std::string mine = at < g.nodes.size() ? str(g, g.nodes[at]) + place_of(g, g.nodes[at]) : "nothing more";
   fail_runtime("the ranks have compiled one graph to different plans. The first difference is node {}:{}\nSet "

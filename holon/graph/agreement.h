@@ -16,8 +16,8 @@ std::vector<int> ranks_of(const Graph& g);
 // differ, naming the first node that does, with its module and line, or the options.
 // variants: a capture for each of unequal micro-batches; variant_of: of each micro-batch.
 uint64_t check_captures_agree(const std::vector<int>& ranks, const std::vector<Graph>& variants,
-                              const std::vector<int8_t>& variant_of, const StepOptions& options);
-// The same after the passes.
-void check_plans_agree(const std::vector<int>& ranks, const Graph& g);
+                              const std::vector<int8_t>& variant_of, const CompileOptions& options);
+// The same after the passes, and of the table of tasks: a function that was registered may depend on the rank.
+void check_plans_agree(const std::vector<int>& ranks, const Graph& g, const Schedule& schedule);
 
 }  // namespace holon::graph

@@ -38,7 +38,7 @@ class FreshCasts {
  public:
   explicit FreshCasts(const GraphConfig& config) : before_(autocast_mode()) {
     clear_autocast_cache();
-    if (config.amp()) exchange_autocast({true, config.amp_dtype(), true, before_.depth + 1});
+    if (config.options().amp) exchange_autocast({true, *config.options().amp, true, before_.depth + 1});
   }
   ~FreshCasts() {
     exchange_autocast(before_);
@@ -167,7 +167,7 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
     for (auto& [path, m] : root.named_modules()) e->training.emplace_back(m, m.is_training());
   }
   const auto start = std::chrono::steady_clock::now();
-  const graph::MicroBatches all = graph::divide_rows(inputs, config.micro_batches(), config.uneven());
+  const graph::MicroBatches all = graph::divide_rows(inputs, config.micro_batches(), config.options().uneven);
   for (int v = 0; v < all.variants(); ++v) e->captured.push_back(capture_variant(inputs, all, v, *e));
   match_outputs(e->captured, all);
   e->variant_of = all.variant_of;
@@ -228,7 +228,7 @@ graph::Graph Graph::capture(std::span<const Tensor> inputs) {
 std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
   claim_parameters();
   if (config.stages() > 1) cut_into_stages(inputs);
-  graph::StepOptions options = config.step();
+  graph::CompileOptions options = config.options();
   std::vector<std::pair<std::string, int>> stages;
   for (auto& [name, root] : modules_) {
     auto note = [&](const Module& m) {
@@ -241,7 +241,7 @@ std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> input
     for (auto& [path, m] : root.named_modules()) note(m);
   }
   check_stages(name(), stages);
-  step_options(&options);
+  compile_options(&options);
   auto e = capture_entry(inputs, variant);
   e->step = std::make_unique<graph::Step>(e->captured, e->variant_of, options);
   for (auto& captured : e->captured)

@@ -37,7 +37,7 @@ std::string layout_text(const Dims& shape, DType dtype, const GlobalSpec* spec, 
 
 struct Step::Impl {
   Graph graph;
-  StepOptions options;
+  CompileOptions options;
   StepStats stats;
   std::unique_ptr<Program> program;
   std::unique_ptr<Recordings> recordings;           // nullptr: nothing is on a device
@@ -47,26 +47,16 @@ struct Step::Impl {
   uint64_t owner = 0;  // of the calls that the instructions make
   std::vector<int> ranks;
 
-  Impl(std::vector<Graph> captured, std::vector<int8_t> variant_of, const StepOptions& o) : options(o) {
+  Impl(std::vector<Graph> captured, std::vector<int8_t> variant_of, const CompileOptions& o) : options(o) {
     for (auto& g : captured) stats.captured_nodes += static_cast<int64_t>(g.nodes.size());
     auto start = std::chrono::steady_clock::now();
-    PassOptions passes;
-    passes.disabled = options.disabled_passes;
-    passes.verify = options.verify;
-    passes.zero_stage = options.zero_stage;
-    passes.zero_min_elements = options.zero_min_elements;
-    passes.recompute = options.recompute;
-    passes.memory_budget_bytes = options.memory_budget_bytes;
-    passes.bucket_bytes = options.bucket_bytes;
-    passes.keep_parameters = boxing::parameter_policy() == boxing::ParameterPolicy::kKeep;
-    passes.split_weight = options.schedule == "zero_bubble" ? SplitWeight::kYes
-        : options.schedule == kAutoSchedule                 ? SplitWeight::kWhereItPays
-                                                            : SplitWeight::kNo;
+    options.keep_parameters &= boxing::parameter_policy() == boxing::ParameterPolicy::kKeep;
     if (!is_virtual()) ranks = ranks_of(captured[0]);
     owner = check_captures_agree(ranks, captured, variant_of, options);
-    if (passes.zero_stage == 3) shard_parameters(captured[0], passes);
-    graph = passed(std::move(captured), std::move(variant_of), passes);
-    check_plans_agree(ranks, graph);
+    if (options.zero_stage == 3) shard_parameters(captured[0], options);
+    graph = passed(std::move(captured), std::move(variant_of), options);
+    Schedule schedule = schedule_of(graph, options.schedule);
+    check_plans_agree(ranks, graph, schedule);
     stats.passes_s = seconds_since(start);
     stats.nodes = static_cast<int64_t>(graph.nodes.size());
     start = std::chrono::steady_clock::now();
@@ -74,7 +64,7 @@ struct Step::Impl {
     const bool on_devices = std::any_of(graph.values.begin(), graph.values.end(), [](const Value& v) {
       return !(v.spec ? v.spec->placement.device() : v.device).is_host();
     });
-    program = lower(graph, {options.schedule, !is_virtual() && !on_devices && comm::background_pays()});
+    program = lower(graph, {std::move(schedule), !is_virtual() && !on_devices && comm::background_pays()});
     if (on_devices && !is_virtual()) recordings = std::make_unique<Recordings>(*program, graph);
     stats.lowering_s = seconds_since(start);
     stats.instructions = static_cast<int64_t>(program->instructions.size());
@@ -90,7 +80,7 @@ struct Step::Impl {
   }
 
   // The variants after the passes, as one graph.
-  Graph passed(std::vector<Graph> captured, std::vector<int8_t> variant_of, PassOptions passes) {
+  Graph passed(std::vector<Graph> captured, std::vector<int8_t> variant_of, CompileOptions passes) {
     if (captured.size() == 1) {
       run_passes(captured[0], passes, &reports);
       return std::move(captured[0]);
@@ -103,7 +93,7 @@ struct Step::Impl {
     std::optional<Graph> all = join(captured, nullptr);
     if (!all) {
       // What passes choose by cost depends on the rows. Without it, sums are of what the updates take.
-      passes.disabled.push_back("choose_sbp");
+      passes.disabled_passes.push_back("choose_sbp");
       passes.sum_last = true;
       std::string missing;
       all = join(std::move(captured), &missing);
@@ -117,7 +107,7 @@ struct Step::Impl {
   }
 
   // ZeRO 3: parameters are stored as shards from here on, here and in the program's own handles.
-  static void shard_parameters(Graph& graph, const PassOptions& passes) {
+  static void shard_parameters(Graph& graph, const CompileOptions& passes) {
     auto specs = zero3_specs(graph, passes);
     NoGradGuard no_grad;
     for (size_t e = 0; e < specs.size(); ++e) {
@@ -330,8 +320,8 @@ std::vector<Graph> only(Graph g) {
 }
 }  // namespace
 
-Step::Step(Graph captured, const StepOptions& options) : Step(only(std::move(captured)), {}, options) {}
-Step::Step(std::vector<Graph> captured, std::vector<int8_t> variant_of, const StepOptions& options)
+Step::Step(Graph captured, const CompileOptions& options) : Step(only(std::move(captured)), {}, options) {}
+Step::Step(std::vector<Graph> captured, std::vector<int8_t> variant_of, const CompileOptions& options)
     : impl_(std::make_unique<Impl>(std::move(captured), std::move(variant_of), options)) {}
 Step::~Step() = default;
 

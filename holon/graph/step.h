@@ -7,22 +7,11 @@
 #include <vector>
 
 #include "holon/graph/ir/graph.h"
-#include "holon/graph/schedule/schedule.h"
+#include "holon/graph/options.h"
 
 namespace holon::graph {
 
 struct Program;
-
-struct StepOptions {
-  std::string schedule = kAutoSchedule;  // of stages and micro-batches: see schedule/schedule.h
-  int zero_stage = 0;  // 1: states of optimizers are split over data-parallel ranks, 2: gradients too, 3: parameters
-  int64_t zero_min_elements = 1;            // parameters with fewer stay whole
-  std::vector<std::string> recompute;       // modules' paths whose inner values backward computes again
-  int64_t memory_budget_bytes = 0;          // more is computed again until a rank needs no more than this; 0: no limit
-  int64_t bucket_bytes = int64_t{4} << 20;  // gradients are summed over ranks in buckets of about this size
-  std::vector<std::string> disabled_passes;
-  bool verify = false;  // the graph is checked after each pass
-};
 
 struct StepStats {
   int64_t captured_nodes = 0, nodes = 0;  // before and after the passes, of all ranks
@@ -37,9 +26,9 @@ class Step {
  public:
   // Collective where ranks exchange something in the step: they compare what they have compiled. Errors: ranks captured
   // different graphs (naming the first node that differs); what a pass refuses.
-  Step(Graph captured, const StepOptions& options);
+  Step(Graph captured, const CompileOptions& options);
   // For micro-batches of unequal rows: a capture for each variant, and the variant of each micro-batch.
-  Step(std::vector<Graph> captured, std::vector<int8_t> variant_of, const StepOptions& options);
+  Step(std::vector<Graph> captured, std::vector<int8_t> variant_of, const CompileOptions& options);
   ~Step();
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;

@@ -95,6 +95,7 @@ _SUBMODULES = {
     "linalg",
     "nn",
     "optim",
+    "pipeline",
     "random",
     "utils",
 }

@@ -117,6 +117,7 @@ void bind_optim(nb::module_& m);
 void bind_readers(nb::module_& m);
 void bind_checkpoint(nb::module_& m);  // save, load
 void bind_graph(nb::module_& m);       // nn.Graph
+void bind_schedules(nb::module_& m);   // of pipelines
 
 // What __reduce__ returns to have an object made by a function of this module.
 template <class... Args>

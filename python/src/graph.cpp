@@ -309,7 +309,7 @@ class PyGraph final : public nn::Graph {
     front_.attr("begin")();
   }
   void capture_ends(graph::Capture&) override { front_.attr("end")(); }
-  void step_options(graph::StepOptions* o) const override { o->recompute = recompute; }
+  void compile_options(graph::CompileOptions* o) const override { o->recompute = recompute; }
   std::vector<Tensor> run_step(graph::Step& step, std::span<const Tensor> inputs) override {
     nb::gil_scoped_release released;
     return step.run(inputs);
@@ -373,8 +373,37 @@ graph::Capture& open_capture(const char* what) {
   fail_runtime("{}: no graph is being captured.", what);
 }
 
+nb::object option_object(const graph::OptionValue& value) {
+  return std::visit(
+      [](const auto& v) -> nb::object {
+        if constexpr (std::is_same_v<std::decay_t<decltype(v)>, std::optional<DType>>)
+          return v ? nb::object(dtype_object(*v)) : nb::none();
+        else
+          return nb::cast(v);
+      },
+      value);
+}
+
 std::vector<std::pair<std::string, int>> stage_list(nb::handle list) {
   return nb::cast<std::vector<std::pair<std::string, int>>>(list);
+}
+
+// A value of the same type as the option's now.
+graph::OptionValue option_value(const std::string& name, const graph::OptionValue& now, nb::handle value) {
+  auto as = [&](auto like) -> graph::OptionValue {
+    using T = decltype(like);
+    if constexpr (std::is_same_v<T, std::optional<DType>>) {
+      return value.is_none() ? T() : T(expect_dtype(value, "config"));
+    } else {
+      T given{};
+      const bool is_bool = PyBool_Check(value.ptr());
+      if (is_bool != std::is_same_v<T, bool> || !nb::try_cast(value, given))
+        fail_type("config: the option '{}' is {}; got {}.", name, nb::cast<std::string>(nb::repr(option_object(now))),
+                  describe(value.ptr()));
+      return given;
+    }
+  };
+  return std::visit(as, now);
 }
 
 }  // namespace
@@ -388,16 +417,23 @@ void bind_graph(nb::module_& m) {
             c.enable_amp(on, dtype.is_none() ? bfloat16 : expect_dtype(dtype, "config.enable_amp"));
           },
           "on"_a, "dtype"_a.none())
-      .def("set_gradient_accumulation_steps", &nn::GraphConfig::set_gradient_accumulation_steps, "n"_a, "uneven"_a)
       .def("enable_zero", &nn::GraphConfig::enable_zero, "on"_a, "stage"_a, "min_elements"_a)
-      .def("set_memory_budget", &nn::GraphConfig::set_memory_budget, "bytes"_a)
-      .def("set_schedule", &nn::GraphConfig::set_schedule, "schedule"_a)
-      .def("set_bucket_bytes", &nn::GraphConfig::set_bucket_bytes, "bytes"_a)
-      .def("disable_passes", &nn::GraphConfig::disable_passes, "names"_a)
-      .def("verify", &nn::GraphConfig::verify, "on"_a)
+      .def(
+          "set",
+          [](nn::GraphConfig& c, const std::string& name, nb::handle value) {
+            c.set(name, option_value(name, c.get(name), value));
+          },
+          "name"_a, "value"_a, "Sets one of the options, which list_options() names.")
+      .def(
+          "get", [](const nn::GraphConfig& c, const std::string& name) { return option_object(c.get(name)); }, "name"_a)
+      .def("options",
+           [](const nn::GraphConfig& c) {
+             nb::dict all;
+             for (auto& option : graph::option_table()) all[option.name] = option_object(option.get(c.options()));
+             return all;
+           })
+      .def_prop_ro("zero_stage", [](const nn::GraphConfig& c) { return c.options().zero_stage; })
       .def_prop_ro("micro_batches", &nn::GraphConfig::micro_batches)
-      .def_prop_ro("disabled_passes", [](const nn::GraphConfig& c) { return c.step().disabled_passes; })
-      .def_prop_ro("zero_stage", [](const nn::GraphConfig& c) { return c.step().zero_stage; })
       .def("__str__", &nn::GraphConfig::str);
   nb::class_<PyGraph>(m, "Graph", "The core of an nn.Graph.")
       .def(nb::init<std::string>(), "name"_a)

@@ -44,6 +44,7 @@ NB_MODULE(_C, m) {
   bind_random(m);
   bind_optim(m);
   bind_graph(m);
+  bind_schedules(m);
   bind_readers(m);
   bind_checkpoint(m);
   bind_ranks(m);

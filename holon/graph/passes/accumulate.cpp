@@ -15,7 +15,7 @@ namespace {
 // in the wider dtype.
 class Accumulate {
  public:
-  Accumulate(Graph& g, const PassOptions& options)
+  Accumulate(Graph& g, const CompileOptions& options)
       : g_(g), options_(options), edit_(g), made_by_(producers(g)), uses_(use_counts(g)) {}
 
   void run() {
@@ -125,7 +125,7 @@ class Accumulate {
   }
 
   Graph& g_;
-  const PassOptions& options_;
+  const CompileOptions& options_;
   Rewrite edit_;
   std::vector<NodeId> made_by_;
   std::vector<int32_t> uses_;
@@ -135,7 +135,7 @@ class Accumulate {
 
 }  // namespace
 
-void accumulate_gradients(Graph& g, const PassOptions& options) {
+void accumulate_gradients(Graph& g, const CompileOptions& options) {
   if (g.micro_batches > 1) Accumulate(g, options).run();
 }
 

@@ -184,9 +184,9 @@ class MergeBoxing {
 
 }  // namespace
 
-void merge_boxing(Graph& g, const PassOptions&) { MergeBoxing(g).run(); }
+void merge_boxing(Graph& g, const CompileOptions&) { MergeBoxing(g).run(); }
 
-void hoist_once(Graph& g, const PassOptions& options) {
+void hoist_once(Graph& g, const CompileOptions& options) {
   if (g.micro_batches <= 1) return;
   // What each micro-batch changes is not the same in all.
   std::vector<bool> changes(g.externals.size(), false);

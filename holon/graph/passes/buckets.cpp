@@ -113,7 +113,7 @@ class Buckets {
 
 }  // namespace
 
-void bucket_gradients(Graph& g, const PassOptions& options) {
+void bucket_gradients(Graph& g, const CompileOptions& options) {
   if (options.bucket_bytes > 0) Buckets(g, options.bucket_bytes).run();
 }
 

@@ -586,7 +586,7 @@ class Choose {
 
 }  // namespace
 
-void choose_sbps(Graph& g, const PassOptions& options) {
+void choose_sbps(Graph& g, const CompileOptions& options) {
   if (options.choose_sbp) Choose(g, options.keep_parameters).run();
 }
 

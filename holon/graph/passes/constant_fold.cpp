@@ -17,7 +17,7 @@ bool foldable(const Node& n) {
 
 }  // namespace
 
-void fold_constants(Graph& g, const PassOptions& options) {
+void fold_constants(Graph& g, const CompileOptions& options) {
   std::vector<bool> known(g.values.size(), false), chosen(g.nodes.size(), false);
   bool any = false;
   for (size_t i = 0; i < g.nodes.size(); ++i) {

@@ -39,7 +39,7 @@ bool same_attrs(const Attrs& a, const Attrs& b) {
 
 }  // namespace
 
-void merge_common(Graph& g, const PassOptions&) {
+void merge_common(Graph& g, const CompileOptions&) {
   const std::vector<int32_t> root = alias_roots(g);
   std::vector<int32_t> writes(g.externals.size(), 0);  // so far
   struct Seen {

@@ -4,7 +4,7 @@
 
 namespace holon::graph {
 
-void drop_dead_code(Graph& g, const PassOptions&) {
+void drop_dead_code(Graph& g, const CompileOptions&) {
   std::vector<bool> read(g.values.size(), false);
   for (ValueId v : g.outputs) at_index(read, v) = true;
   Rewrite edit(g);

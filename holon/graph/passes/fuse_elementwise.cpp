@@ -61,7 +61,7 @@ std::vector<NodeId> chain(const Graph& g, const Readers& readers, const std::vec
 
 }  // namespace
 
-void fuse_elementwise(Graph& g, const PassOptions&) {
+void fuse_elementwise(Graph& g, const CompileOptions&) {
   const Readers readers(g);
   std::vector<bool> taken(g.nodes.size(), false), gone(g.nodes.size(), false);
   for (NodeId last = static_cast<NodeId>(g.nodes.size()) - 1; last >= 0; --last) {

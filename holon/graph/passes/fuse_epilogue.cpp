@@ -197,6 +197,6 @@ class Epilogues {
 
 }  // namespace
 
-void fuse_epilogue(Graph& g, const PassOptions&) { Epilogues(g).run(); }
+void fuse_epilogue(Graph& g, const CompileOptions&) { Epilogues(g).run(); }
 
 }  // namespace holon::graph

@@ -132,6 +132,6 @@ class Matrices {
 
 }  // namespace
 
-void fuse_matrices(Graph& g, const PassOptions&) { Matrices(g).run(); }
+void fuse_matrices(Graph& g, const CompileOptions&) { Matrices(g).run(); }
 
 }  // namespace holon::graph

@@ -144,6 +144,6 @@ class Norms {
 
 }  // namespace
 
-void fuse_norm(Graph& g, const PassOptions&) { Norms(g).run(); }
+void fuse_norm(Graph& g, const CompileOptions&) { Norms(g).run(); }
 
 }  // namespace holon::graph

@@ -102,6 +102,6 @@ class Slices {
 
 }  // namespace
 
-void join_slices(Graph& g, const PassOptions&) { Slices(g).run(); }
+void join_slices(Graph& g, const CompileOptions&) { Slices(g).run(); }
 
 }  // namespace holon::graph

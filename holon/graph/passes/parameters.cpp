@@ -30,7 +30,7 @@ bool is_parameter_copy(const Graph& g, const Node& n, const std::vector<bool>& o
   return from.spec->placement == to.spec->placement && local_bytes(to) > local_bytes(from);
 }
 
-void free_parameter_copies(Graph& g, const PassOptions&) {
+void free_parameter_copies(Graph& g, const CompileOptions&) {
   const std::vector<bool> of_parameter = parameter_values(g), may = may_run_again(g);
   std::vector<bool> chosen(g.nodes.size(), false), of_copy(g.values.size(), false);
   bool any = false;

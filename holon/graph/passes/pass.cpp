@@ -36,8 +36,8 @@ constexpr Pass kPasses[] = {
 
 std::span<const Pass> passes() { return kPasses; }
 
-void run_passes(Graph& g, const PassOptions& options, std::vector<PassReport>* reports) {
-  for (auto& name : options.disabled)
+void run_passes(Graph& g, const CompileOptions& options, std::vector<PassReport>* reports) {
+  for (auto& name : options.disabled_passes)
     if (std::none_of(std::begin(kPasses), std::end(kPasses), [&](const Pass& p) { return name == p.name; })) {
       std::string all;
       for (auto& p : kPasses) all += (all.empty() ? "" : ", ") + std::string(p.name);
@@ -45,7 +45,9 @@ void run_passes(Graph& g, const PassOptions& options, std::vector<PassReport>* r
     }
   if (options.verify) verify(g, "capture");
   for (auto& pass : kPasses) {
-    if (std::find(options.disabled.begin(), options.disabled.end(), pass.name) != options.disabled.end()) continue;
+    if (std::find(options.disabled_passes.begin(), options.disabled_passes.end(), pass.name) !=
+        options.disabled_passes.end())
+      continue;
     const auto nodes = static_cast<int64_t>(g.nodes.size());
     const auto begin = std::chrono::steady_clock::now();
     try {

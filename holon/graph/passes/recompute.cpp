@@ -59,7 +59,7 @@ void by_module(Graph& g, const std::vector<std::string>& paths) {
 
 }  // namespace
 
-void recompute(Graph& g, const PassOptions& options) {
+void recompute(Graph& g, const CompileOptions& options) {
   if (!options.recompute.empty()) by_module(g, options.recompute);
   if (options.memory_budget_bytes > 0) recompute_for_budget(g, options.memory_budget_bytes);
 }

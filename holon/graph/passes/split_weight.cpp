@@ -5,6 +5,7 @@
 #include "holon/graph/ir/stage_devices.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
+#include "holon/graph/schedule/scheme.h"
 
 namespace holon::graph {
 
@@ -18,9 +19,11 @@ bool waits_for_other_ranks(const Graph& g) {
 
 }  // namespace
 
-void split_weight(Graph& g, const PassOptions& options) {
-  if (options.split_weight == SplitWeight::kNo || g.stages < 2) return;
-  if (options.split_weight == SplitWeight::kWhereItPays && !waits_for_other_ranks(g)) return;
+void split_weight(Graph& g, const CompileOptions& options) {
+  if (g.stages < 2) return;
+  if (options.schedule == kAutoSchedule ? !waits_for_other_ranks(g)
+                                        : !find_scheme("config", options.schedule)->splits_backward)
+    return;
   constexpr int16_t kNobody = std::numeric_limits<int16_t>::max();
   // Of each value: the earliest stage that reads it in backward, and whether a node that is needed does.
   std::vector<int16_t> read_by(g.values.size(), kNobody);

@@ -138,6 +138,6 @@ class Stages {
 
 }  // namespace
 
-void assign_stages(Graph& g, const PassOptions&) { Stages(g).run(); }
+void assign_stages(Graph& g, const CompileOptions&) { Stages(g).run(); }
 
 }  // namespace holon::graph

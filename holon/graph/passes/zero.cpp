@@ -28,7 +28,7 @@ const GlobalSpec* split_along(const Value& v, const GlobalSpec* spec, int rank_a
 }
 
 // from: that of the gradient's addends, or nullptr where any broadcast axis will do.
-const GlobalSpec* shard_of(const Value& param, const GlobalSpec* from, const PassOptions& options) {
+const GlobalSpec* shard_of(const Value& param, const GlobalSpec* from, const CompileOptions& options) {
   const GlobalSpec* spec = param.spec;
   if (!spec || spec->nd_sbp.has_partial() || param.shape.numel() < options.zero_min_elements) return nullptr;
   for (int a = 0; a < spec->nd_sbp.size(); ++a) {
@@ -42,7 +42,7 @@ const GlobalSpec* shard_of(const Value& param, const GlobalSpec* from, const Pas
 
 class Zero {
  public:
-  Zero(Graph& g, const PassOptions& options) : g_(g), options_(options) {}
+  Zero(Graph& g, const CompileOptions& options) : g_(g), options_(options) {}
 
   void run() {
     if (options_.zero_stage >= 3) gather_parameters();
@@ -189,13 +189,13 @@ class Zero {
   }
 
   Graph& g_;
-  const PassOptions& options_;
+  const CompileOptions& options_;
   std::vector<bool> stored_;
 };
 
 }  // namespace
 
-std::vector<const GlobalSpec*> zero3_specs(const Graph& g, const PassOptions& options) {
+std::vector<const GlobalSpec*> zero3_specs(const Graph& g, const CompileOptions& options) {
   std::vector<const GlobalSpec*> specs(g.externals.size(), nullptr);
   for (auto& u : g.updates)
     for (int32_t e : u.idle ? std::span<const int32_t>() : std::span<const int32_t>(u.externals))
@@ -203,7 +203,7 @@ std::vector<const GlobalSpec*> zero3_specs(const Graph& g, const PassOptions& op
   return specs;
 }
 
-void shard_updates(Graph& g, const PassOptions& options) {
+void shard_updates(Graph& g, const CompileOptions& options) {
   if (options.zero_stage > 0) Zero(g, options).run();
 }
 

@@ -7,6 +7,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/graph/ir/stage_devices.h"
+#include "holon/graph/schedule/scheme.h"
 
 namespace holon::graph {
 
@@ -24,11 +25,20 @@ Section section_of(Phase phase) {
                                   : Section::kWeight;
 }
 
-Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_(g.nodes.size(), false) {
-  bool training = false;
-  for (auto& n : g.nodes) training |= n.section == Section::kBackward || n.section == Section::kWeight;
+Schedule schedule_of(const Graph& g, const std::string& name) {
+  bool training = false, split = false;
+  for (auto& n : g.nodes) {
+    split |= n.section == Section::kWeight;
+    training |= split || n.section == Section::kBackward;
+  }
+  if (g.stages <= 1) return sequential(1, g.micro_batches, training);
+  const auto scheme = name == kAutoSchedule ? automatic_scheme(split) : find_scheme("config", name);
+  return make_schedule("config", *scheme, devices_of(ranks_of_stages(g)), g.micro_batches, training);
+}
+
+Pipeline::Pipeline(const Graph& g, Schedule schedule, int rank)
+    : schedule_(std::move(schedule)), crosses_(g.nodes.size(), false) {
   if (g.stages <= 1) {
-    schedule_ = sequential(1, g.micro_batches, training);
     device_ = 0;
     tasks_ = schedule_.tasks[0];
     return;
@@ -59,9 +69,6 @@ Pipeline::Pipeline(const Graph& g, const std::string& name, int rank) : crosses_
       edges_.push_back(e);
   }
   const std::vector<std::set<int>> ranks = ranks_of_stages(g);
-  const bool split = std::any_of(g.nodes.begin(), g.nodes.end(), [](auto& n) { return n.section == Section::kWeight; });
-  const std::string scheme = name != kAutoSchedule ? name : split ? "zero_bubble" : "1f1b";
-  schedule_ = make_schedule(scheme, devices_of(ranks), g.micro_batches, training);
   for (size_t s = 0; s < ranks.size(); ++s)
     if (ranks[s].empty() || ranks[s].contains(rank)) device_ = schedule_.device_of_stage[s];
   if (device_ >= 0) tasks_ = at_index(schedule_.tasks, device_);

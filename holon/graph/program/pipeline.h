@@ -13,10 +13,15 @@ namespace holon::graph {
 // What of a step a task of the schedule is.
 Section section_of(Phase phase);
 
+// The table of a graph's tasks by the scheme of this name, or as kAutoSchedule chooses; the same on every rank. Stages
+// whose ranks overlap share a device. Errors (ValueError): no scheme has the name; what make_schedule() says of its
+// table.
+Schedule schedule_of(const Graph& g, const std::string& name);
+
 class Pipeline {
  public:
-  // For the given rank. Stages whose ranks overlap share a device. Errors: a schedule of no known name.
-  Pipeline(const Graph& g, const std::string& schedule, int rank);
+  // For the given rank. schedule: that of schedule_of() for the graph.
+  Pipeline(const Graph& g, Schedule schedule, int rank);
 
   const std::vector<Task>& tasks() const { return tasks_; }  // of this rank
   const Schedule& schedule() const { return schedule_; }

@@ -132,7 +132,7 @@ struct Program {
 };
 
 struct LoweringOptions {
-  std::string schedule = kAutoSchedule;
+  Schedule schedule;        // of the graph's tasks: schedule_of()
   bool background = false;  // gradients are summed by the rank's second thread
 };
 

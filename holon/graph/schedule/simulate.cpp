@@ -7,6 +7,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/graph/schedule/check.h"
+#include "holon/graph/schedule/scheme.h"
 #include "holon/graph/schedule/task_graph.h"
 
 namespace holon::graph {
@@ -116,18 +117,15 @@ double bubble_formula(std::string_view name, int devices, int micro_batches, int
                devices, micro_batches, chunks_per_device);
   if (!(forward >= 0 && backward >= 0 && weight >= 0 && std::isfinite(forward + backward + weight)))
     fail_value("bubble_formula: the costs {}, {} and {} must be finite and at least 0.", forward, backward, weight);
-  const double p = devices, m = micro_batches, v = chunks_per_device;
-  if (name == "gpipe" || name == "1f1b") return (p - 1) / (m + p - 1);
-  if (name == "interleaved") return (p - 1) / (v * m + p - 1);
-  if (name == "zero_bubble") {
-    // W fill the idle time of 1F1B except one of F and B at least, along which the micro-batches enter or leave.
-    const double idle = (p - 1) * std::max({forward + backward - weight, forward, backward}),
-                 all = m * (forward + backward + weight) + idle;
-    return all > 0 ? idle / all : 0;
+  std::vector<std::string> names;
+  for (const auto& scheme : schemes()) {
+    if (!scheme->bubble) continue;
+    if (scheme->name == name)
+      return scheme->bubble({devices, micro_batches, chunks_per_device, forward, backward, weight});
+    names.push_back(scheme->name);
   }
-  fail_value(
-      "bubble_formula: there is no formula for '{}'. There are 'gpipe', '1f1b', 'interleaved' and 'zero_bubble'.",
-      name);
+  fail_value("bubble_formula: there is no formula for '{}'. There are {}. Play the table of another with simulate().",
+             name, enumerated(names));
 }
 
 }  // namespace holon::graph

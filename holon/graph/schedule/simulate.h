@@ -45,13 +45,13 @@ Simulation simulate(const Schedule& schedule, const Costs& costs);
 // tasks cost.
 std::vector<int> peak_in_flight(const Schedule& schedule);
 
-// The bubble of a schedule of make_schedule with equal stages on p devices, for m micro-batches, when sends take no
-// time:
+// The bubble by the formula of the scheme of this name (Scheme::bubble), with equal stages on p devices, for m
+// micro-batches, when sends take no time. With p = devices, m = micro_batches and v = chunks_per_device:
 //   "gpipe", "1f1b"  (p - 1) / (m + p - 1)
-//   "interleaved"    (p - 1) / (v m + p - 1) with v chunks a device, for m a multiple of p
-//   "zero_bubble"    from an idle time a device of (p - 1) (F + B - W) (https://arxiv.org/abs/2401.10241), or (p - 1)
-//                    times the longer of F and B where W is longer than one of them; for m >= p
-// Errors (ValueError): another name, a size below 1, costs below 0 or not finite.
+//   "interleaved"    (p - 1) / (v m + p - 1), for m a multiple of p
+// The others' formulas are of an idle time a device, and stand in their files. Errors (ValueError): a name that no
+// scheme or one without a formula has, a case that the formula does not cover, a size below 1, costs below 0 or not
+// finite.
 double bubble_formula(std::string_view name, int devices, int micro_batches, int chunks_per_device = 1,
                       double forward = 1, double backward = 1, double weight = 1);
 

@@ -166,7 +166,7 @@ TEST(BadInput, AStepOfOtherShapes) {
       Capture capture;
       capture.set_micro_batches(2);
       Tensor out = mul(capture.input_like(ones({8, 4})), w);
-      step = std::make_unique<Step>(capture.finish({&out, 1}), StepOptions{});
+      step = std::make_unique<Step>(capture.finish({&out, 1}), CompileOptions{});
     }
     std::vector<Tensor> in{ones({6, 4})};
     step->run(in);

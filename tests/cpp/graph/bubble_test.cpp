@@ -43,7 +43,7 @@ std::unique_ptr<Step> pipeline(const std::vector<int>& rank_of_stage, const std:
   Tensor loss = mean(h);
   loss.backward();
   capture.add_update(optim::rule_of(optim::SgdOptions{.lr = 0.1}), weights);
-  StepOptions options;
+  CompileOptions options;
   options.schedule = schedule;
   return std::make_unique<Step>(capture.finish({&loss, 1}), options);
 }
@@ -141,6 +141,11 @@ TEST(PipelineTrace, TasksRunInTheOrderOfTheTable) {
 }
 
 TEST(PipelineTrace, InterleavedStages) { check_order({0, 1, 0, 1}, 2, "interleaved", 4); }
+
+TEST(PipelineTrace, StagesOnAV) {
+  for (const char* schedule : {"zero_bubble_v", "dualpipe_v"})
+    for (int micro_batches : {3, 4}) check_order({0, 1, 1, 0}, 2, schedule, micro_batches);
+}
 
 // Nor after it: steps outside start() and stop() leave no event in the file.
 TEST(PipelineTrace, NothingIsWrittenWhileItIsOff) {

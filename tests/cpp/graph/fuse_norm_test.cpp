@@ -89,12 +89,12 @@ TEST(FuseNorm, OnSeveralRanks) {
     for (bool rms : {false, true}) {
       auto same = [&](const Layout& l) {
         NormOptions o{.rms = rms, .micro_batches = m};
-        PassOptions all;
+        CompileOptions all;
         all.verify = true;
         all.bucket_bytes = 1 << 20;
         Captured before = transformer(l, o), after = transformer(l, o);
         if (m > 1) run_passes(before.g, only({"accumulate"}));
-        all.disabled = {"fuse_epilogue"};  // which takes the sums where products are not partial
+        all.disabled_passes = {"fuse_epilogue"};  // which takes the sums where products are not partial
         run_passes(after.g, all);
         expect_equal(run(before), run(after), 4e-6);
         EXPECT_EQ(count_op(after.g, op("add_layer_norm", rms)), 2) << str(after.g);
@@ -135,7 +135,7 @@ TEST(FuseNorm, CastsOfAutocastBecomeTheirs) {
 }
 
 TEST(FuseNorm, WhatIsComputedAgain) {
-  PassOptions o = only({"stages", "recompute", "fuse_norm", "dead_code_again"});
+  CompileOptions o = only({"stages", "recompute", "fuse_norm", "dead_code_again"});
   o.recompute = {"model.block0", "model.block1"};
   Captured after = expect_unchanged([&] { return transformer(local()); }, o, 2e-6);
   const int64_t again = count(after.g, [](const Node& n) {
@@ -269,7 +269,7 @@ TEST(FuseNorm, WritesOverWhatIsAdded) {
     Tensor x = capture.input_like(c.inputs[0]);
     for (int i = 0; i < 3; ++i) x = normed(matmul(softmax(x), transpose(x, 0, 1).matmul(x)) + cumsum(x, 0), w);
     Graph g = capture.finish(std::vector<Tensor>{sum(x)});
-    StepOptions o;
+    CompileOptions o;
     o.disabled_passes = {"fuse_epilogue"};
     if (!fused) o.disabled_passes.push_back("fuse_norm");
     Step step(std::move(g), o);

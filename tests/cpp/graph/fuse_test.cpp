@@ -82,7 +82,7 @@ TEST(FuseEpilogue, WithoutBackward) {
 TEST(FuseEpilogue, OnSeveralRanks) {
   auto same = [](const Layout& l, int micro_batches) {
     for (const char* activation : {"relu", "gelu"}) {
-      PassOptions all;
+      CompileOptions all;
       all.verify = true;
       all.bucket_bytes = 1 << 20;
       auto make = [&] { return block(l, {.activation = activation, .micro_batches = micro_batches}); };
@@ -189,7 +189,7 @@ TEST(FuseEpilogue, NumbersBecomeTheProducts) {
 
 // Copies for backward are fused among themselves, as what they are copies of is.
 TEST(Fuse, WhatIsComputedAgain) {
-  PassOptions o = only({"stages", "recompute", "fuse_elementwise", "dead_code_again"});
+  CompileOptions o = only({"stages", "recompute", "fuse_elementwise", "dead_code_again"});
   o.recompute = {"model.block0", "model.block1"};
   Captured after = expect_unchanged([] { return mlp(local()); }, o);
   auto chains = [&](Section s, bool pinned) {
@@ -287,7 +287,7 @@ TEST(FuseMatrices, Attention) {
 
 TEST(FuseMatrices, OnSeveralRanks) {
   auto same = [](const Layout& l) {
-    PassOptions all;
+    CompileOptions all;
     all.verify = true;
     Captured after = expect_unchanged([&] { return attention(l, true, true); }, all, 1e-6);
     EXPECT_EQ(count_op(after.g, "softmax"), 0);

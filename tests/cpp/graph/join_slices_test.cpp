@@ -43,7 +43,7 @@ TEST(JoinSlices, GradientsOfAllPieces) {
 TEST(JoinSlices, OnSeveralRanks) {
   auto same = [&](const Layout& l, int axis) {
     for (int m : {1, 2}) {
-      PassOptions all;
+      CompileOptions all;
       all.verify = true;
       // Heads of four columns each: along them a split weight needs no other ranks.
       auto make = [&] {

@@ -142,8 +142,8 @@ Captured sequences(const Layout& l, int micro_batches) {
       micro_batches);
 }
 
-PassOptions all_passes(int zero) {
-  PassOptions o;
+CompileOptions all_passes(int zero) {
+  CompileOptions o;
   o.verify = true;
   o.bucket_bytes = 4096;
   o.zero_stage = zero;
@@ -156,7 +156,7 @@ void check(const std::function<Captured(int)>& make, double tolerance) {
     for (int zero : {0, 2, 3}) {
       Captured before = make(micro_batches), after = make(micro_batches);
       // Gradients have to be summed for there to be something to compare with.
-      PassOptions plain = only({"stages", "accumulate"});
+      CompileOptions plain = only({"stages", "accumulate"});
       run_passes(before.g, plain);
       if (zero == 3) store_shards(after.g, all_passes(zero));
       run_passes(after.g, all_passes(zero));
@@ -180,7 +180,7 @@ TEST(Models, Transformer) {
 TEST(Models, Zero3GathersWhatIsRead) {
   comm::run_ranks(2, [](int) {
     Captured c = language(data_parallel(), 1, true);
-    PassOptions o = all_passes(3);
+    CompileOptions o = all_passes(3);
     store_shards(c.g, o);
     run_passes(c.g, o);
     auto gathers = [&](DType dtype) {

@@ -33,7 +33,7 @@ constexpr MlpOptions kManyRows{.blocks = 4, .rows = 600, .width = 8, .hidden = 1
 
 TEST(ParameterBoxings, TensorParallelBlocksHaveNone) {
   auto check = [](const Layout& l) {
-    PassOptions all;
+    CompileOptions all;
     all.verify = true;
     Captured after = expect_unchanged([&] { return mlp(l, kManyRows); }, all, 1e-5);
     EXPECT_EQ(copies(after.g, Section::kForward) + copies(after.g, Section::kBackward), 0) << str(after.g);
@@ -51,7 +51,7 @@ TEST(ParameterBoxings, UnderThePolicyThatGathersBackwardMakesThemAgain) {
   comm::run_ranks(4, [](int) {
     boxing::ParameterPolicyScope gather(boxing::ParameterPolicy::kGather);
     for (int micro_batches : {1, 2}) {
-      PassOptions all;
+      CompileOptions all;
       all.verify = true;
       all.keep_parameters = false;
       MlpOptions options = kManyRows;
@@ -210,7 +210,7 @@ TEST(ChooseSbp, FindsTheBestOfAChain) {
       auto make = [&] { return chain(seed); };
       Captured before = make();
       const double least = Least(before.g).run();
-      PassOptions options = only({"choose_sbp", "dead_code_again"});
+      CompileOptions options = only({"choose_sbp", "dead_code_again"});
       options.verify = true;
       Captured after = seed % 10 ? make() : expect_unchanged(make, options, 1e-5);
       if (seed % 10) run_passes(after.g, options);

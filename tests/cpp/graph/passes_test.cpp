@@ -9,13 +9,13 @@ namespace {
 using namespace testing;
 
 TEST(Passes, KeepWhatSmallModelsCompute) {
-  PassOptions all;
+  CompileOptions all;
   all.verify = true;
   all.bucket_bytes = 1 << 20;
   all.recompute = {"model.block1"};
   auto same = [&](const Layout& l) {
     for (int zero : {0, 1, 2}) {
-      PassOptions options = all;  // ranks are threads
+      CompileOptions options = all;  // ranks are threads
       options.zero_stage = zero;
       expect_unchanged([&] { return mlp(l, {.dropout = 0.3}); }, options, 1e-6);
     }
@@ -29,7 +29,7 @@ TEST(Passes, KeepWhatSmallModelsCompute) {
 }
 
 TEST(Passes, DoTheSameOnEveryRankAndForOneThatIsNotThere) {
-  PassOptions all;
+  CompileOptions all;
   all.verify = true;
   all.bucket_bytes = 1000;
   all.zero_stage = 2;
@@ -54,8 +54,8 @@ TEST(Passes, AreNamedTimedAndSwitchable) {
   EXPECT_EQ(reports[0].name, "dead_code");
   EXPECT_EQ(reports[1].name, "cse");
   EXPECT_EQ(reports[1].nodes_after, static_cast<int64_t>(c.g.nodes.size()));
-  PassOptions wrong;
-  wrong.disabled = {"csee"};
+  CompileOptions wrong;
+  wrong.disabled_passes = {"csee"};
   try {
     run_passes(c.g, wrong);
     FAIL();
@@ -188,7 +188,7 @@ TEST(ChooseSbp, ReadersCountAsWell) {
     Captured before = make(), after = expect_unchanged(make, only({"choose_sbp", "boxing", "dead_code_again"}));
     EXPECT_EQ(count_kind(before.g, NodeKind::kBoxing), 5) << str(before.g);
     EXPECT_EQ(count_kind(after.g, NodeKind::kBoxing), 1) << str(after.g);
-    PassOptions off;
+    CompileOptions off;
     off.choose_sbp = false;
     after = expect_unchanged(make, only({"choose_sbp", "boxing", "dead_code_again"}, off));
     EXPECT_EQ(count_kind(after.g, NodeKind::kBoxing), 5);
@@ -218,7 +218,7 @@ TEST(ConstantFold, WhatIsMadeOfNothingIsMadeOnce) {
     EXPECT_EQ(count_op(after.g, "add"), 0);
     EXPECT_EQ(count_op(after.g, "exp"), 1);           // the program may change what it is of
     EXPECT_EQ(count_op(after.g, "dropout_mask"), 1);  // another draw in each step
-    PassOptions none;
+    CompileOptions none;
     none.fold_bytes = 0;
     after = expect_unchanged(make, only({"constant_fold"}, none));
     EXPECT_EQ(count_op(after.g, "triu"), 1);
@@ -252,7 +252,7 @@ TEST(Accumulate, GradientsAreRedistributedOncePerStep) {
 
 TEST(Buckets, GradientsMeetTogether) {
   comm::run_ranks(2, [](int) {
-    PassOptions o;
+    CompileOptions o;
     o.bucket_bytes = 1 << 20;
     auto make = [] { return mlp(data_parallel()); };
     Captured after = expect_unchanged(make, only({"stages", "buckets"}, o));
@@ -273,7 +273,7 @@ TEST(Buckets, GradientsMeetTogether) {
 
 TEST(Recompute, InnerValuesOfAModuleAreComputedAgain) {
   auto check = [](const Layout& l) {
-    PassOptions o;
+    CompileOptions o;
     o.recompute = {"model.block0", "model.block1"};
     auto make = [&] { return mlp(l, {.dropout = 0.4}); };
     Captured before = make(), after = expect_unchanged(make, only({"stages", "recompute", "dead_code_again"}, o));
@@ -296,7 +296,7 @@ TEST(Recompute, InnerValuesOfAModuleAreComputedAgain) {
   check(local());
   comm::run_ranks(2, [&](int) { check(data_parallel()); });
   comm::run_ranks(4, [&](int) { check(grid()); });
-  PassOptions o;
+  CompileOptions o;
   o.recompute = {"model.blok0"};
   Captured c = mlp(local());
   try {
@@ -316,13 +316,13 @@ TEST(Recompute, AMemoryBudgetIsMet) {
     run_passes(before.g, only({"stages", "dead_code"}));
     const int64_t most = estimate_peak_bytes(before.g);
     for (double share : {0.9, 0.7, 0.5}) {
-      PassOptions o;
+      CompileOptions o;
       o.memory_budget_bytes = static_cast<int64_t>(share * static_cast<double>(most));
       Captured after = expect_unchanged(make, only({"stages", "dead_code", "recompute", "dead_code_again"}, o), 1e-6);
       EXPECT_LE(estimate_peak_bytes(after.g), o.memory_budget_bytes);
       EXPECT_GT(count(after.g, [](const Node& n) { return n.pinned && n.section == Section::kBackward; }), 0) << share;
     }
-    PassOptions o;
+    CompileOptions o;
     o.memory_budget_bytes = most / 100;
     try {
       run_passes(before.g, only({"recompute"}, o));
@@ -344,7 +344,7 @@ TEST(Recompute, TheArenaIsWithinTheBudget) {
   const Tensor expected = free.run(plain.inputs)[1];
   for (double share : {0.95, 0.8, 0.6, 0.5}) {
     Captured c = make();
-    StepOptions o;
+    CompileOptions o;
     o.memory_budget_bytes = static_cast<int64_t>(share * static_cast<double>(free.stats().arena_bytes));
     Step step(std::move(c.g), o);
     EXPECT_LE(step.stats().arena_bytes, o.memory_budget_bytes) << share;
@@ -355,7 +355,7 @@ TEST(Recompute, TheArenaIsWithinTheBudget) {
 
 TEST(Zero, StatesAreUpdatedInShards) {
   auto check = [](const Layout& l, int stage, int micro_batches) {
-    PassOptions o;
+    CompileOptions o;
     o.zero_stage = stage;
     Captured whole = mlp(l, {.rows = 16}), after = mlp(l, {.rows = 16, .micro_batches = micro_batches});
     run_passes(after.g, only({"stages", "boxing", "zero", "hoist", "accumulate"}, o));
@@ -381,7 +381,7 @@ TEST(Zero, StatesAreUpdatedInShards) {
   comm::run_ranks(4, [&](int) { check(grid(), 1, 1); });
   // A shard lies in the part that its rank has: rows that the second axis cuts are not cut by the first.
   comm::run_ranks(4, [&](int) {
-    PassOptions o;
+    CompileOptions o;
     o.zero_stage = 1;
     Captured c = mlp(grid());
     run_passes(c.g, only({"zero"}, o));

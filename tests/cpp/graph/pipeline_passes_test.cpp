@@ -93,11 +93,11 @@ TEST(Stages, ErrorsNameTheModule) {
   });
 }
 
-PassOptions everything(int zero = 0) {
-  PassOptions o;
+CompileOptions everything(int zero = 0) {
+  CompileOptions o;
   o.verify = true;
   o.bucket_bytes = 1 << 20;
-  o.split_weight = SplitWeight::kYes;
+  o.schedule = "zero_bubble";
   o.zero_stage = zero;
   return o;
 }
@@ -130,7 +130,7 @@ TEST(Pipeline, CompiledStepsComputeTheSame) {
           SCOPED_TRACE(std::string(schedule) + ", variant " + std::to_string(variant) + ", zero " +
                        std::to_string(zero));
           Captured c = pipeline(p0, p1, {.micro_batches = 4, .tied = tied});
-          StepOptions o;
+          CompileOptions o;
           o.schedule = schedule;
           o.zero_stage = zero;
           o.verify = true;
@@ -168,8 +168,8 @@ TEST(Pipeline, ATiedWeightCrossesOncePerStep) {
 
 TEST(SplitWeight, WhatNoEarlierStageWaitsFor) {
   comm::run_ranks(2, [](int) {
-    PassOptions o;
-    o.split_weight = SplitWeight::kYes;
+    CompileOptions o;
+    o.schedule = "zero_bubble";
     Captured whole = pipeline(on({0}), on({1})), c = pipeline(on({0}), on({1}), {.micro_batches = 4});
     run_passes(c.g, only({"stages", "hoist", "accumulate", "split_weight"}, o));
     expect_equal(run(whole), run(c), 1e-5);
@@ -186,7 +186,7 @@ TEST(SplitWeight, WhatNoEarlierStageWaitsFor) {
 
 TEST(Zero3, ParametersLieInShards) {
   auto check = [](const Layout& l, int micro_batches) {
-    PassOptions o = everything(3);
+    CompileOptions o = everything(3);
     // A micro-batch draws numbers of its own: compare without, then.
     const double p = micro_batches > 1 ? 0 : 0.2;
     Captured whole = mlp(l, {.rows = 16, .dropout = p, .repeats = 2});

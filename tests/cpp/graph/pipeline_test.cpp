@@ -67,7 +67,7 @@ Result train(const Model& m, size_t stages, const std::vector<const GlobalSpec*>
     Tensor loss = mse_loss(h, y);
     loss.backward();
     capture.add_update(optim::rule_of(optim::SgdOptions{.lr = 0.1, .momentum = 0.9}), m.weights);
-    StepOptions options;
+    CompileOptions options;
     options.schedule = schedule;
     options.verify = true;
     step = std::make_unique<Step>(capture.finish({&loss, 1}), options);
@@ -93,11 +93,12 @@ void expect_alike(const Result& want, const Result& got) {
 }
 
 // Stage s on the ranks ranks[s], data-parallel inside.
-void check(int world, const std::vector<std::vector<int>>& ranks) {
+void check(int world, const std::vector<std::vector<int>>& ranks,
+           const std::vector<const char*>& schedules = {"gpipe", "1f1b", "zero_bubble"}) {
   const size_t stages = ranks.size();
   for (int micro_batches : {1, 2, 4, 8}) {
     Result want = train(Model({}, static_cast<int>(stages)), stages, {}, "1f1b", 1);
-    for (const char* schedule : {"gpipe", "1f1b", "zero_bubble"}) {
+    for (const char* schedule : schedules) {
       SCOPED_TRACE(fmt::format("{} stages, {} micro-batches, {}", stages, micro_batches, schedule));
       comm::run_ranks(world, [&](int) {
         std::vector<const GlobalSpec*> weights, activations;
@@ -117,6 +118,11 @@ TEST(PipelineSteps, TwoStagesOfOneRank) { check(2, {{0}, {1}}); }
 TEST(PipelineSteps, FourStages) { check(4, {{0}, {1}, {2}, {3}}); }
 TEST(PipelineSteps, TwoStagesOfTwoRanks) { check(4, {{0, 1}, {2, 3}}); }
 TEST(PipelineSteps, StagesOfUnlikeRanks) { check(3, {{0}, {1, 2}}); }
+TEST(PipelineSteps, AVOfStages) {
+  check(2, {{0}, {1}, {1}, {0}}, {"zero_bubble_v", "dualpipe_v"});
+  check(3, {{0}, {1}, {2}, {2}, {1}, {0}}, {"zero_bubble_v", "dualpipe_v"});
+  check(4, {{0, 1}, {2, 3}, {2, 3}, {0, 1}}, {"zero_bubble_v", "dualpipe_v"});
+}
 TEST(PipelineSteps, SeveralStagesOnARank) { check(2, {{0}, {1}, {0}, {1}}); }
 
 }  // namespace

@@ -15,7 +15,7 @@ void check(const Placement& p, unsigned seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 draw(seed * 7919 + 1);
   const int micro_batches = 1 << draw() % 3;
-  PassOptions o;
+  CompileOptions o;
   o.verify = true;
   o.zero_stage = static_cast<int>(draw() % 4);
   o.bucket_bytes = draw() % 2 ? 600 : 0;
@@ -23,11 +23,11 @@ void check(const Placement& p, unsigned seed) {
   Captured before = RandomProgram(p, seed).capture(micro_batches),
            after = RandomProgram(p, seed).capture(micro_batches);
   if (o.zero_stage == 3) store_shards(after.g, o);
-  PassOptions plain = only({"stages", "accumulate"});
+  CompileOptions plain = only({"stages", "accumulate"});
   run_passes(before.g, plain);
   if (draw() % 3 == 0) {
     Graph copy = after.g;
-    PassOptions none = o;
+    CompileOptions none = o;
     run_passes(copy, none);
     o.memory_budget_bytes = estimate_peak_bytes(copy) * 9 / 10;
     try {
@@ -68,13 +68,13 @@ void check_step(const Placement& p, unsigned seed) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 draw(seed * 104729 + 1);
   const int micro_batches = 1 << draw() % 3;
-  StepOptions o;
+  CompileOptions o;
   o.verify = true;
   o.zero_stage = static_cast<int>(draw() % 4);
   o.bucket_bytes = draw() % 2 ? 600 : 0;
   if (draw() % 2) o.recompute = {"model.block0"};
   Captured a = RandomProgram(p, seed).capture(micro_batches), b = RandomProgram(p, seed).capture(micro_batches);
-  auto course = [](Captured& c, const StepOptions& options, std::string* text) {
+  auto course = [](Captured& c, const CompileOptions& options, std::string* text) {
     Step step(std::move(c.g), options);
     *text = str(step.graph()) + step.plan();
     Course course;
@@ -92,8 +92,8 @@ void check_step(const Placement& p, unsigned seed) {
   if (micro_batches == 1) {
     expected = run(a);
   } else {
-    StepOptions few;
-    few.disabled_passes = only({"stages", "accumulate"}).disabled;
+    CompileOptions few;
+    few.disabled_passes = only({"stages", "accumulate"}).disabled_passes;
     expected = course(a, few, &plain);
   }
   expect_equal(expected, course(b, o, &text), 2e-2);

@@ -16,6 +16,7 @@
 #include "holon/graph/schedule/list_scheduler.h"
 #include "holon/graph/schedule/picture.h"
 #include "holon/graph/schedule/simulate.h"
+#include "holon/graph/schedule/textbooks.h"
 
 namespace holon::graph {
 namespace {
@@ -243,7 +244,7 @@ TEST(Schedule, BubblesAreTheFormulas) {
   EXPECT_DOUBLE_EQ(bubble_formula("interleaved", 4, 8, 2), 3.0 / 19);
   EXPECT_DOUBLE_EQ(bubble_formula("zero_bubble", 4, 8), 3.0 / 27);
   EXPECT_THAT(error_of([] { bubble_formula("dualpipe", 4, 8); }),
-              HasSubstr("there is no formula for 'dualpipe'. There are 'gpipe'"));
+              HasSubstr("there is no formula for 'dualpipe'. There are '1f1b'"));
   EXPECT_THAT(error_of([] { bubble_formula("1f1b", 0, 8); }), HasSubstr("got 0 devices, 8 micro-batches"));
   EXPECT_THAT(error_of([] { bubble_formula("zero_bubble", 2, 8, 1, -1); }), HasSubstr("the costs -1, 1 and 1"));
 }
@@ -323,11 +324,11 @@ TEST(Schedule, ListSchedulerFindsTheTextbooks) {
 }
 
 TEST(Schedule, WrongArguments) {
-  EXPECT_EQ(
-      error_of([] {
-        make_schedule("dualpipe", {0, 1}, 4);
-      }),
-      "make_schedule: there is no schedule 'dualpipe'. There are 'gpipe', '1f1b', 'interleaved' and 'zero_bubble'.");
+  EXPECT_EQ(error_of([] {
+              make_schedule("dualpipe", {0, 1}, 4);
+            }),
+            "make_schedule: there is no schedule 'dualpipe'. There are '1f1b', 'dualpipe_v', 'gpipe', "
+            "'interleaved', 'zero_bubble' and 'zero_bubble_v'.");
   EXPECT_EQ(error_of([] { make_schedule("1f1b", {}, 4); }), "make_schedule: a pipeline has at least 1 stage; got 0.");
   EXPECT_EQ(error_of([] { gpipe(2, 0); }), "gpipe: a step has at least 1 micro-batch; got 0.");
   EXPECT_EQ(error_of([] { one_f_one_b(-1, 1); }), "one_f_one_b: a pipeline has at least 1 stage; got -1.");

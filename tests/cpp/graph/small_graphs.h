@@ -203,15 +203,15 @@ inline void expect_equal(const Course& a, const Course& b, double tolerance) {
 }
 
 // The only passes that run are these.
-inline PassOptions only(std::vector<std::string> names, PassOptions options = {}) {
+inline CompileOptions only(std::vector<std::string> names, CompileOptions options = {}) {
   options.verify = true;
   for (auto& p : passes())
-    if (std::find(names.begin(), names.end(), p.name) == names.end()) options.disabled.push_back(p.name);
+    if (std::find(names.begin(), names.end(), p.name) == names.end()) options.disabled_passes.push_back(p.name);
   return options;
 }
 
 // Puts parameters into the shards that ZeRO 3 asks for, here and in all handles. Returns how many.
-inline int store_shards(Graph& g, const PassOptions& options) {
+inline int store_shards(Graph& g, const CompileOptions& options) {
   const auto specs = zero3_specs(g, options);
   NoGradGuard guard;
   int n = 0;
@@ -227,7 +227,7 @@ inline int store_shards(Graph& g, const PassOptions& options) {
 }
 
 // Whether the passes change nothing of what is computed.
-inline Captured expect_unchanged(const std::function<Captured()>& make, const PassOptions& options,
+inline Captured expect_unchanged(const std::function<Captured()>& make, const CompileOptions& options,
                                  double tolerance = 0) {
   Captured before = make(), after = make();
   run_passes(after.g, options);

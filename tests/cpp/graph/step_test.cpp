@@ -47,7 +47,7 @@ Tensor micro_batch(const Tensor& x, int k, int n) {
 struct Setup {
   const GlobalSpec *weights = nullptr, *batch = nullptr;
   int micro_batches = 1;
-  StepOptions options;
+  CompileOptions options;
 };
 
 std::vector<double> eager(const Setup& s, int steps, Mlp* out) {
@@ -153,7 +153,7 @@ TEST(Step, OutputsOutliveTheNextStep) {
     Tensor x = capture.input({4}, float32, nullptr, {});
     Tensor y = mul(add(x, w), w);
     std::vector<Tensor> out{y, reshape(y, {2, 2}), x, w};
-    step = std::make_unique<Step>(capture.finish(out), StepOptions{});
+    step = std::make_unique<Step>(capture.finish(out), CompileOptions{});
   }
   std::vector<Tensor> in{full({4}, 2.0)};
   auto first = step->run(in);

@@ -1,6 +1,6 @@
 """GraphConfig: what is asked of a graph's compilation."""
 
-_SCHEDULES = ("auto", "gpipe", "1f1b", "interleaved", "zero_bubble")
+from ... import _C
 
 
 class GraphConfig:
@@ -9,6 +9,15 @@ class GraphConfig:
 
     def __init__(self, core):
         self._core, self._pipeline = core, None
+
+    def set(self, **options):
+        """Options by name, as options() lists them: config.set(bucket_bytes=1 << 20)."""
+        for name, value in options.items():
+            self._core.set(name, value)
+
+    def options(self):
+        """All options with their values. The other methods set those that have a name of their own."""
+        return self._core.options()
 
     def enable_amp(self, mode=True, *, dtype=None):
         """build() runs in an autocast region: products in `dtype` (bfloat16). Parameters stay float32."""
@@ -23,7 +32,8 @@ class GraphConfig:
         fewer rows there are fewer micro-batches. Gradients are then weighed by rows, and so is an output without rows:
         the mean of its values is the batch's.
         """
-        self._core.set_gradient_accumulation_steps(_count("set_gradient_accumulation_steps", value), bool(uneven))
+        self._core.set("micro_batches", _count("set_gradient_accumulation_steps", value))
+        self._core.set("uneven", bool(uneven))
 
     def enable_zero(self, mode=True, *, stage=1, shard_min_size=None):
         """Splits over data-parallel ranks the states of optimizers (stage 1), gradients too (2), parameters too (3).
@@ -34,23 +44,24 @@ class GraphConfig:
 
     def set_memory_budget(self, size):
         """Inner values are recomputed in backward until a rank needs no more than `size` bytes; 0 means no limit."""
-        self._core.set_memory_budget(_count("set_memory_budget", size, least=0))
+        self._core.set("memory_budget_bytes", _count("set_memory_budget", size, least=0))
 
     def set_bucket_bytes(self, size):
         """Gradients are summed over ranks in buckets of about this size."""
-        self._core.set_bucket_bytes(_count("set_bucket_bytes", size))
+        self._core.set("bucket_bytes", _count("set_bucket_bytes", size))
 
     def pipeline(self, stages=None, schedule="auto", placements=None):
-        """How stages follow each other: schedule is "gpipe", "1f1b", "interleaved", "zero_bubble", or "auto":
-        zero_bubble if each stage has its own ranks, else 1f1b.
+        """How stages follow each other: schedule is one of holon.pipeline.schedules(), such as "gpipe", "1f1b",
+        "interleaved" or "zero_bubble", or "auto": zero_bubble if each stage has its own ranks, else 1f1b.
 
         stages: the graph is cut into that many by cost if no module has a stage; placements: one for each
         stage, to which the parameters of its modules are moved, under their own sbp. Without stages, set_stage() says
         it.
         """
-        if schedule not in _SCHEDULES:
+        if schedule != "auto" and not (isinstance(schedule, str) and _C.is_schedule(schedule)):
             raise ValueError(
-                f"config.pipeline: there is no schedule {schedule!r}; there are {', '.join(map(repr, _SCHEDULES))}."
+                f"config.pipeline: there is no schedule {schedule!r}. There are 'auto', "
+                f"{', '.join(map(repr, _C.schedules()))}. holon.pipeline.register_schedule adds one."
             )
         if stages is not None:
             _count("pipeline", stages)
@@ -64,23 +75,23 @@ class GraphConfig:
                 "or place modules by set_stage()."
             )
         self._pipeline = None if stages is None else (stages, None if placements is None else list(placements))
-        self._core.set_schedule(schedule)
+        self._core.set("schedule", schedule)
 
     def disable_passes(self, names):
         """Leaves out passes of the compiler, by name; print(graph) lists them."""
-        self._core.disable_passes([names] if isinstance(names, str) else list(names))
+        self._core.set("disabled_passes", [names] if isinstance(names, str) else list(names))
 
     def verify(self, mode=True):
         """The graph is checked after each pass."""
-        self._core.verify(bool(mode))
+        self._core.set("verify", bool(mode))
 
     def allow_fuse_norm(self, mode=True):
         """Whether the sum with a residual is computed together with the norm behind it; on from the start."""
         self._switch("fuse_norm", mode)
 
     def _switch(self, name, on):
-        off = [x for x in self._core.disabled_passes if x != name]
-        self._core.disable_passes(off if on else [*off, name])
+        off = [x for x in self._core.get("disabled_passes") if x != name]
+        self._core.set("disabled_passes", off if on else [*off, name])
 
     def __repr__(self):
         return f"GraphConfig({self._core})"

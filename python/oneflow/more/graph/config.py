@@ -18,10 +18,6 @@ class GraphConfig(core.GraphConfig):
             )
         self.enable_zero(mode == "distributed_split", stage=1)
 
-    def pipeline(self, stages=None, schedule="auto", placements=None):
-        """As Holon's; "zb-h1" is another name of "zero_bubble"."""
-        super().pipeline(stages, "zero_bubble" if schedule == "zb-h1" else schedule, placements)
-
     def allow_fuse_add_to_output(self, mode=True):
         """Whether element-wise ops, sums among them, are fused; on from the start."""
         self._switch("fuse_elementwise", mode)
