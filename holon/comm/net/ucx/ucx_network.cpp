@@ -370,9 +370,15 @@ class UcxNetwork::Flight final : public Transit {
                                  &params);
       if (request == nullptr) p.received = info.length;
     }
-    p.done = !UCS_PTR_IS_PTR(request);
-    p.status = p.done ? UCS_PTR_STATUS(request) : UCS_OK;
-    p.request = p.done ? nullptr : request;
+    if (p.done) return;  // its callback has been called before it was returned
+    if (UCS_PTR_IS_PTR(request)) {
+      p.request = request;
+      if (const ucs_status_t status = ucp_request_check_status(request); status != UCS_INPROGRESS)
+        done(request, status, p);
+    } else {
+      p.done = true;
+      p.status = UCS_PTR_STATUS(request);
+    }
   }
 
   static void done(void* request, ucs_status_t status, Posted& p) {
