@@ -1,7 +1,40 @@
+#include <iterator>
+
 #include "holon/base/index.h"
+#include "holon/graph/ir/node_kind.h"
 #include "holon/graph/program/lowering.h"
 
 namespace holon::graph {
+
+namespace {
+
+struct Entry {
+  NodeKind kind;
+  Lowering::LowerKind lower;
+};
+
+// The second half of the table of kinds (ir/node_kind.cpp): what makes a kind's instructions.
+constexpr Entry kLowerings[] = {
+    {NodeKind::kOp, &Lowering::lower_op},
+    {NodeKind::kBoxing, &Lowering::lower_boxing},
+    {NodeKind::kRelabel, &Lowering::lower_relabel},
+    {NodeKind::kAgree, &Lowering::lower_agree},
+    {NodeKind::kAccumulate, &Lowering::lower_accumulate},
+    {NodeKind::kAssign, &Lowering::lower_assign},
+    {NodeKind::kUpdate, &Lowering::lower_update},
+    {NodeKind::kFused, &Lowering::lower_fused},
+    {NodeKind::kClip, &Lowering::lower_clip},
+};
+static_assert(std::size(kLowerings) == kNodeKinds, "a kind of node cannot be lowered");
+static_assert(
+    [] {
+      for (size_t i = 0; i < kNodeKinds; ++i)
+        if (kLowerings[i].kind != static_cast<NodeKind>(i)) return false;
+      return true;
+    }(),
+    "the entries are not in the order of NodeKind");
+
+}  // namespace
 
 std::unique_ptr<Program> Lowering::run() {
   p_ = std::make_unique<Program>();
@@ -66,8 +99,7 @@ void Lowering::sort_nodes() {
 }
 
 bool Lowering::takes_part(const Node& n) const {
-  if (n.kind == NodeKind::kUpdate || n.kind == NodeKind::kClip)
-    return true;  // every rank knows all states, as after an eager step
+  if (traits(n).gradients) return true;  // every rank knows all states, as after an eager step
   for (ValueId v : n.out)
     if (member(v)) return true;
   for (ValueId v : n.in)
@@ -160,19 +192,7 @@ void Lowering::made(ValueId v, int m) {
   for (NodeId n : it->second) send(n, m);
 }
 
-void Lowering::lower(const Node& n, int m) {
-  switch (n.kind) {
-    case NodeKind::kOp: return lower_op(n, m);
-    case NodeKind::kBoxing: return lower_boxing(n, m);
-    case NodeKind::kRelabel: return lower_relabel(n, m);
-    case NodeKind::kAgree: return lower_agree(n, m);
-    case NodeKind::kAccumulate: return lower_accumulate(n, m);
-    case NodeKind::kAssign: return lower_assign(n, m);
-    case NodeKind::kUpdate: return lower_update(n, m);
-    case NodeKind::kFused: return lower_fused(n, m);
-    case NodeKind::kClip: return lower_clip(n, m);
-  }
-}
+void Lowering::lower(const Node& n, int m) { (this->*at_index(kLowerings, n.kind).lower)(n, m); }
 
 std::unique_ptr<Program> lower(const Graph& g, const LoweringOptions& options) { return Lowering(g, options).run(); }
 

@@ -37,6 +37,18 @@ class Lowering {
 
   std::unique_ptr<Program> run();
 
+  // Makes the instructions of a node of one kind for a micro-batch.
+  using LowerKind = void (Lowering::*)(const Node& n, int m);
+  void lower_op(const Node& n, int m);
+  void lower_boxing(const Node& n, int m);
+  void lower_relabel(const Node& n, int m);
+  void lower_agree(const Node& n, int m);
+  void lower_accumulate(const Node& n, int m);
+  void lower_assign(const Node& n, int m);
+  void lower_update(const Node& n, int m);
+  void lower_clip(const Node& n, int m);
+  void lower_fused(const Node& n, int m);
+
  private:
   struct Instance {
     int32_t array = -1, buffer = -1;
@@ -142,7 +154,6 @@ class Lowering {
   // After v was made: stages that wait for it get it.
   void made(ValueId v, int m);
   void lower(const Node& n, int m);
-  void lower_op(const Node& n, int m);
 
   // Whether all that the op gives is only added up over micro-batches, and its kernel may do that.
   bool sums_can_be_added_to(const Node& n, int m, std::span<const Dims> shapes);
@@ -155,25 +166,17 @@ class Lowering {
   // Output o in the memory of input i, where that is read for the last time. Pre: the kernel may do that.
   Array* over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides);
   void lower_view(const Node& n, int m, const Array& in, const Dims& shape);
-  void lower_boxing(const Node& n, int m);
-  void lower_relabel(const Node& n, int m);
-  void lower_agree(const Node& n, int m);
-  void lower_accumulate(const Node& n, int m);
-  void lower_assign(const Node& n, int m);
-  void lower_update(const Node& n, int m);
 
   // Whether gradients are changed between backward and the updates: divided by the loss scale, or clipped. That
   // begins when all of them are there.
   bool changes_gradients() const { return g_.scaled || !g_.clips.empty(); }
   void put_updates_last();
   void own_gradients();
-  void lower_clip(const Node& n, int m);
   // Whether nothing else lies where v does, or will be read there.
   bool may_change(ValueId v);
 
   // This rank's part under `to` in its part under `from`, which holds it.
   Array window(const Array& a, const Dims& shape, const GlobalSpec* from, const GlobalSpec* to) const;
-  void lower_fused(const Node& n, int m);
 
   // Outputs that are there for the micro-batch. last: what is not there does not come.
   void put_out(int m, bool last = false);
