@@ -11,7 +11,7 @@
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/outline.h"
 #include "holon/graph/picture/svg.h"
-#include "holon/graph/picture/work.h"
+#include "holon/graph/cost/node_cost.h"
 
 namespace holon::graph {
 

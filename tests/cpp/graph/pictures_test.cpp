@@ -8,7 +8,7 @@
 #include "holon/graph/picture/outline.h"
 #include "holon/graph/picture/plan.h"
 #include "holon/graph/picture/timetable.h"
-#include "holon/graph/picture/work.h"
+#include "holon/graph/cost/node_cost.h"
 #include "holon/graph/program/program.h"
 #include "small_graphs.h"
 

@@ -1,4 +1,4 @@
-#include "holon/graph/picture/work.h"
+#include "holon/graph/cost/node_cost.h"
 
 #include <algorithm>
 #include <string_view>
