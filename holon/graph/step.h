@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "holon/graph/ir/graph.h"
-#include "holon/graph/options.h"
+#include "holon/graph/options/options.h"
 
 namespace holon::graph {
 

@@ -6,7 +6,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/cost/machine.h"
-#include "holon/graph/cost/work.h"
+#include "holon/graph/cost/node_cost.h"
 #include "holon/graph/schedule/cut.h"
 
 namespace holon::graph {

@@ -1,13 +1,9 @@
 #include "holon/graph/ir/graph.h"
 
 #include "holon/base/index.h"
+#include "holon/graph/ir/node_kind.h"
 
 namespace holon::graph {
-
-const char* name(NodeKind kind) {
-  const char* names[] = {"op", "boxing", "relabel", "agree", "accumulate", "assign", "update", "fused", "clip"};
-  return names[static_cast<int>(kind)];
-}
 
 const char* name(Section section) {
   const char* names[] = {"once before", "forward", "backward", "weight", "once after"};
@@ -31,16 +27,14 @@ std::vector<int32_t> use_counts(const Graph& g) {
   return uses;
 }
 
-bool is_pure(const Node& n) {
-  return n.kind != NodeKind::kAssign && n.kind != NodeKind::kUpdate && n.kind != NodeKind::kClip;
-}
+bool is_pure(const Node& n) { return !traits(n).effects; }
 
 std::vector<bool> after_gradients(const Graph& g) {
   std::vector<bool> values(g.values.size(), false), nodes(g.nodes.size(), false);
   for (size_t i = 0; i < g.nodes.size(); ++i) {
     const Node& n = g.nodes[i];
-    bool after = n.kind == NodeKind::kClip || n.kind == NodeKind::kUpdate ||
-        (n.kind == NodeKind::kAssign && n.section == Section::kOnceAfter && !g.clips.empty());
+    bool after =
+        traits(n).gradients || (n.kind == NodeKind::kAssign && n.section == Section::kOnceAfter && !g.clips.empty());
     for (ValueId v : n.in) after = after || (v != kNoValue && at_index(values, v));
     for (ValueId v : n.out) at_index(values, v) = after;
     nodes[i] = after;

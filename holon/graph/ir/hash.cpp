@@ -2,7 +2,7 @@
 
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
-#include "holon/graph/ir/graph.h"
+#include "holon/graph/ir/node_kind.h"
 
 namespace holon::graph {
 
@@ -147,14 +147,7 @@ class GraphHash {
       h_.add(it->second);
       if (!n.out.empty() && g_.value(n.out[0]).is_global()) attrs(*n.op, n.attrs);
     }
-    if (n.kind == NodeKind::kFused && n.target >= 0) {
-      auto& body = at_index(g_.bodies, n.target);
-      for (auto& p : body.parts) {
-        h_.add_text(p.op->schema.name);
-        for (int16_t i : p.in) h_.add(i);
-      }
-      for (int16_t r : body.results) h_.add(r);
-    }
+    if (auto* more = def(n.kind).hash) more(g_, n, &h_);
   }
 
   const Graph& g_;

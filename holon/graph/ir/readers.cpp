@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "holon/base/index.h"
+#include "holon/graph/ir/node_kind.h"
 
 namespace holon::graph {
 
@@ -33,9 +34,7 @@ Readers::Readers(const Graph& g)
     if (n.kind == NodeKind::kAssign && n.target >= 0) at_index(writers_, n.target).push_back(id);
     if (n.kind == NodeKind::kUpdate && n.target >= 0)
       for (int32_t e : at_index(g.updates, n.target).externals) at_index(writers_, e).push_back(id);
-    const bool same_memory = n.kind == NodeKind::kRelabel || n.kind == NodeKind::kAgree ||
-        n.kind == NodeKind::kBoxing || (n.kind == NodeKind::kOp && n.op && n.op->view);
-    if (same_memory && !n.in.empty() && n.in[0] != kNoValue)
+    if (is_view(n) && !n.in.empty() && n.in[0] != kNoValue)
       for (ValueId v : n.out) at_index(external_, v) = at_index(external_, n.in[0]);
   }
 }

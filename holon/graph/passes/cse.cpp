@@ -14,15 +14,9 @@ bool mergeable(const Node& n) {
   // What a pass has pinned is there to be computed again; what the user asked for (forward) may serve others who ask
   // for the same.
   if (n.pinned && n.section != Section::kForward) return false;
-  switch (n.kind) {
-    case NodeKind::kOp:
-      return !n.op->random || n.draw >= 0 || n.op->counter_attr < 0 || n.attrs.has(n.op->counter_attr);
-    case NodeKind::kBoxing: return n.in.size() == 1;
-    case NodeKind::kRelabel:
-    case NodeKind::kAgree:
-    case NodeKind::kAccumulate: return true;
-    default: return false;
-  }
+  if (is_op(n)) return !n.op->random || n.draw >= 0 || n.op->counter_attr < 0 || n.attrs.has(n.op->counter_attr);
+  // What has a body, or writes somewhere, is more than its inputs say.
+  return def(n.kind).target == Target::kNone && n.in.size() == 1;
 }
 
 // Whether what the earlier node makes is there for the later one's readers.

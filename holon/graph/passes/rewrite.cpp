@@ -88,11 +88,6 @@ Node make_boxing(const Node& like, ValueId from, ValueId to) {
 
 bool is_single_boxing(const Node& n) { return n.kind == NodeKind::kBoxing && n.in.size() == 1; }
 
-bool is_view(const Node& n) {
-  return (n.kind == NodeKind::kOp && n.op && n.op->view) || n.kind == NodeKind::kRelabel ||
-      n.kind == NodeKind::kBoxing || n.kind == NodeKind::kAgree;
-}
-
 int64_t logical_bytes(const Value& v) { return v.shape.numel() * static_cast<int64_t>(size_bytes(v.dtype)); }
 
 int64_t local_bytes(const Value& v) {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "holon/base/index.h"
-#include "holon/graph/ir/graph.h"
+#include "holon/graph/ir/node_kind.h"
 
 namespace holon::graph {
 
@@ -45,8 +45,6 @@ Node make_boxing(const Node& like, ValueId from, ValueId to);
 bool is_single_boxing(const Node& n);
 // Of a kind that is one op's: not boxings and the like.
 inline bool is_op(const Node& n) { return n.kind == NodeKind::kOp && n.op; }
-// A window on its input's memory, or the same memory under another name.
-bool is_view(const Node& n);
 // Whether it belongs to each micro-batch.
 inline bool is_per_batch(Section s) {
   return s == Section::kForward || s == Section::kBackward || s == Section::kWeight;

@@ -31,7 +31,7 @@ void split_weight(Graph& g, const CompileOptions& options) {
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];
     if (n.section != Section::kBackward) continue;
-    bool need = !is_pure(n) && n.kind == NodeKind::kAssign;
+    bool need = !is_pure(n);
     for (ValueId v : n.out) {
       const bool leaves = at_index(read_by, v) < n.stage;
       if (leaves && n.stage >= 0) at_index(gives, n.stage) = true;

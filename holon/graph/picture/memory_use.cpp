@@ -7,7 +7,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/comm/core/communicator.h"
-#include "holon/graph/cost/work.h"
+#include "holon/graph/cost/node_cost.h"
 #include "holon/graph/program/program.h"
 
 namespace holon::graph {

@@ -1,6 +1,6 @@
 #include "holon/graph/picture/timetable.h"
 
-#include "holon/graph/cost/work.h"
+#include "holon/graph/cost/node_cost.h"
 #include "holon/graph/program/program.h"
 #include "holon/graph/schedule/picture.h"
 

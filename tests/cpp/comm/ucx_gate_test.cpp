@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "holon/base/error.h"
-#include "holon/comm/net/ucx/gate.h"
+#include "holon/comm/hosts/net/ucx/gate.h"
 
 namespace holon::comm {
 namespace {

@@ -1,6 +1,6 @@
 // The table of options: each can be set and read by its name, is said in the text that ranks compare, and refuses what
 // it cannot be.
-#include "holon/graph/options.h"
+#include "holon/graph/options/options.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

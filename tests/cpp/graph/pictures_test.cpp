@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "holon/graph/capture/blocks.h"
-#include "holon/graph/cost/work.h"
+#include "holon/graph/cost/node_cost.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/outline.h"
 #include "holon/graph/picture/plan.h"

@@ -16,7 +16,7 @@ class GraphConfig:
             self._core.set(name, value)
 
     def options(self):
-        """All options with their values. The other methods set those that have a name of their own."""
+        """All options with their values. Most of the other methods set one of them."""
         return self._core.options()
 
     def enable_amp(self, mode=True, *, dtype=None):

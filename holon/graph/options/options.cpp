@@ -1,4 +1,4 @@
-#include "holon/graph/options.h"
+#include "holon/graph/options/options.h"
 
 #include <fmt/format.h>
 

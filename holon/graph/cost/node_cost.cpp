@@ -1,4 +1,4 @@
-#include "holon/graph/cost/work.h"
+#include "holon/graph/cost/node_cost.h"
 
 #include <algorithm>
 #include <string_view>
@@ -6,6 +6,7 @@
 #include "holon/base/index.h"
 #include "holon/boxing/planner.h"
 #include "holon/cost/machine.h"
+#include "holon/graph/ir/node_kind.h"
 
 namespace holon::graph {
 
@@ -34,7 +35,7 @@ double flops(const Graph& g, const Node& n) {
 }
 
 double seconds(const Graph& g, const Node& n) {
-  if (n.kind != NodeKind::kOp && n.kind != NodeKind::kFused && n.kind != NodeKind::kAccumulate) return 0;
+  if (!traits(n).computes) return 0;
   if (n.op && n.op->view) return 0;
   if (const double f = flops(g, n); f > 0) return f / kFlopsPerSecond;
   double bytes = 0;
