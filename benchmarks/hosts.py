@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Boxing between two hosts of two ranks each, by each network between hosts or those that are named, against what iperf3
-moves over the same link in the same run.
+"""Boxing between two hosts of two ranks each, by each network between hosts or those that are named, against what
+iperf3 moves over the same link in the same run.
 
 The hosts are network namespaces of this machine, so both sides' work shares its cores. The limit's time is that of the
 bytes that must cross in the busier direction, at the rate that iperf3 reaches with as many processes as a host has
@@ -120,7 +120,6 @@ def main():
     if reason:
         print(f"hosts: {reason}", file=sys.stderr)
         return
-    launch = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev")) / "bin/holon-launch"
     networks = sys.argv[1:] or NETWORKS
     with Hosts(2) as hosts:
         before = {both: iperf(hosts, both) for both in (False, True)}
