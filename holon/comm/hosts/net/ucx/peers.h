@@ -5,9 +5,11 @@
 #include <ucp/api/ucp.h>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +27,9 @@ struct UcxPeer {
   int rank = -1;
   Fd connection;  // stays open: it shows whether the other end's process and system are there
   ucp_ep_h endpoint = nullptr;
-  ucs_status_t lost = UCS_OK;      // why the endpoint can no longer be used
-  bool closed = false;             // the other end's process is gone
-  std::vector<UcxSocket> sockets;  // of UCX's, over TCP
+  ucs_status_t lost = UCS_OK;                                   // why the endpoint can no longer be used
+  std::optional<std::chrono::steady_clock::time_point> closed;  // when the other end's process was found to be gone
+  std::vector<UcxSocket> sockets;                               // of UCX's, over TCP
   Key sends{}, receives{};
 
   static uint64_t tag(const Key& key, uint64_t tag);

@@ -170,20 +170,11 @@ class UcxNetwork final : public Network {
     std::unique_lock<std::mutex> lock_;
   };
 
-  void create(NetworkStart& start) {
-    ucp_config_t* config = nullptr;
-    check(ucp_config_read(nullptr, nullptr, &config), "has no configuration");
-    auto set = [&](const char* name, const std::string& value) {
-      if (!std::getenv(fmt::format("UCX_{}", name).c_str())) ucp_config_modify(config, name, value.c_str());
-    };
-    set("TLS", "^shm");  // ranks that can share memory do not come here
-    const std::string interface = interface_of(start), rdma = rdma_devices();
-    set("NET_DEVICES", interface + rdma);
-    // Up to here a copy at the receiver takes less time than asking him first, over TCP.
-    if (rdma.empty()) set("RNDV_THRESH", "320K");
+  // Takes over the configuration.
+  void make_worker(ucp_config_t* config, const NetworkStart& start) {
     const Variable no_waiting("UCX_TCP_CONN_NB", "y");
-    const Variable family("UCX_TCP_AF_PRIO",
-                          start.address.find(':') == std::string::npos ? "inet,inet6" : "inet6,inet");
+    const bool ipv6 = start.address.find(':') != std::string::npos;
+    const Variable family("UCX_TCP_AF_PRIO", ipv6 ? "inet6,inet" : "inet,inet6");
     ucp_params_t params{};
     params.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
     params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
@@ -195,8 +186,22 @@ class UcxNetwork final : public Network {
     ucp_worker_params_t worker{};
     worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
     worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-    const std::set<ino_t> before = listening_sockets();
     check(ucp_worker_create(context, &worker, &worker_), "cannot use its devices");
+  }
+
+  void create(NetworkStart& start) {
+    const std::string interface = interface_of(start), rdma = rdma_devices();
+    ucp_config_t* config = nullptr;
+    check(ucp_config_read(nullptr, nullptr, &config), "has no configuration");
+    auto set = [&](const char* name, const std::string& value) {
+      if (!std::getenv(fmt::format("UCX_{}", name).c_str())) ucp_config_modify(config, name, value.c_str());
+    };
+    set("TLS", "^shm");  // ranks that can share memory do not come here
+    set("NET_DEVICES", interface + rdma);
+    // Up to here a copy at the receiver takes less time than asking him first, over TCP.
+    if (rdma.empty()) set("RNDV_THRESH", "320K");
+    const std::set<ino_t> before = listening_sockets();
+    make_worker(config, start);
     Gate gate(before);
     check(ucp_worker_get_efd(worker_, &efd_), "cannot wait");
     peers_ = connect_peers(start, worker_, gate, rdma.empty());
@@ -232,14 +237,16 @@ class UcxNetwork final : public Network {
     for (int i = 0; i < n; ++i)
       if (auto* peer = static_cast<UcxPeer*>(events[i].data.ptr)) {
         epoll_ctl(events_.get(), EPOLL_CTL_DEL, peer->connection.get(), nullptr);
-        peer->closed = true;
+        peer->closed = Clock::now();
       }
   }
 
   // Whether the peer sends nothing any more. What it has sent before it ended may still be on its way.
   static bool lost(const UcxPeer& peer) {
-    return peer.lost != UCS_OK ||
-        (peer.closed && std::all_of(peer.sockets.begin(), peer.sockets.end(), [](auto& s) { return s.is_over(); }));
+    if (peer.lost != UCS_OK) return true;
+    if (!peer.closed) return false;
+    if (peer.sockets.empty()) return Clock::now() - *peer.closed > kAfterClose;  // no TCP
+    return std::all_of(peer.sockets.begin(), peer.sockets.end(), [](auto& s) { return s.is_over(); });
   }
 
   // Runs where no rank's thread is at work.
@@ -280,7 +287,7 @@ class UcxNetwork final : public Network {
     }
   }
 
-  static constexpr auto kAbandon = milliseconds(500);
+  static constexpr auto kAbandon = milliseconds(500), kAfterClose = milliseconds(1000);
   static constexpr auto kFlush = std::chrono::seconds(10);
   static constexpr auto kTurn = milliseconds(1);  // after which the helper looks whether ranks' threads are at work
 
@@ -452,6 +459,11 @@ class UcxNetwork::Flight final : public Transit {
         network_.changed_.wait_for(lock, kAsk);
       } else if (ucp_worker_progress(network_.worker_) != 0) {
         if (network_.waiting_ > 1) network_.changed_.notify_all();
+        if (network_.ranks_ > network_.waiting_) {  // another thread is about to start a message
+          lock.unlock();
+          std::this_thread::yield();
+          lock.lock();
+        }
       } else {
         network_.polls_ = true;
         network_.sleep(lock, static_cast<int>(kAsk.count()));
