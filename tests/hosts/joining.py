@@ -24,8 +24,8 @@ def module(network):
     return BUILD / f"lib/libholon_{network}.so"
 
 
-def start(rank, size, port, token, **extra):
-    command = [str(BUILD / "bin/comm_rank_program"), "brief"]
+def start(rank, size, port, token, mode="brief", **extra):
+    command = [str(BUILD / "bin/comm_rank_program"), mode]
     env = environment(
         RANK=rank,
         WORLD_SIZE=size,

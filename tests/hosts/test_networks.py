@@ -10,11 +10,20 @@ from conftest import NETWORKS  # noqa: E402
 from harness.ranks import free_port  # noqa: E402
 
 
-def ranks(networks):
-    """A rank for each, every one on a host of its own; how they ended and what they printed."""
+def ranks(networks, mode="brief"):
+    """A rank for each, on two hosts in turn; how they ended and what they printed."""
     port = free_port()
     running = [
-        joining.start(r, len(networks), port, "secret", HOLON_NETWORK=n, HOLON_RENDEZVOUS_TIMEOUT_S=30)
+        joining.start(
+            r,
+            len(networks),
+            port,
+            "secret",
+            mode,
+            HOLON_NETWORK=n,
+            HOLON_RENDEZVOUS_TIMEOUT_S=30,
+            HOLON_COMM_TIMEOUT_S=30,
+        )
         for r, n in enumerate(networks)
     ]
     try:
@@ -27,6 +36,11 @@ def ranks(networks):
 
 def test_ranks_of_several_hosts(network):
     codes, outputs = ranks([network] * 3)
+    assert codes == [0] * 3, outputs
+
+
+def test_messages_of_all_sizes(network):
+    codes, outputs = ranks([network] * 3, "sizes")
     assert codes == [0] * 3, outputs
 
 

@@ -65,6 +65,22 @@ void reduce_large() {
       fail_runtime("element {} is {}", i, x[i]);
 }
 
+// Messages of many sizes, some of which are there before they are asked for.
+void gather_sizes(int rank) {
+  const auto n = static_cast<size_t>(everybody().size());
+  for (size_t bytes : {1u, 8'185u, 65'535u, 65'536u, 200'000u, 262'144u, 330'000u, 1u << 20, 9u << 20})
+    for (int late = 0; late < 3; ++late) {
+      if (late == rank) pause_s(0.01);
+      std::vector<uint8_t> in(bytes), out(bytes * n);
+      for (size_t i = 0; i < bytes; ++i) in[i] = static_cast<uint8_t>(i * 7 + i / 251 + static_cast<size_t>(rank));
+      const std::vector<int64_t> counts(n, static_cast<int64_t>(bytes));
+      everybody().all_gather(in.data(), out.data(), counts, DType::kUInt8);
+      for (size_t i = 0; i < bytes * n; ++i)
+        if (const size_t at = i % bytes; out[i] != static_cast<uint8_t>(at * 7 + at / 251 + i / bytes))
+          fail_runtime("byte {} of rank {} of {} is wrong", at, i / bytes, bytes);
+    }
+}
+
 // A view of /dev/shm of this process's own that holds next to nothing. False: the system does not let us.
 bool shrink_dev_shm() {
   if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) return false;
@@ -178,6 +194,7 @@ const std::map<std::string, std::function<void(int)>> kModes = {
        test::check_byte_counts(everybody());
      }},
     {"brief", [](int) { reduce_some(3); }},
+    {"sizes", gather_sizes},
     {"barrier", [](int) { everybody().barrier(); }},
     // Rank 1 shows its memory and takes nobody else's.
     {"stop_in_exchange",
