@@ -81,7 +81,7 @@ std::string place_of(const Graph& g, const Node& n) {
 
 std::string compilation_text(const Graph& g, const std::vector<int8_t>& variant_of, const CompileOptions& options) {
   std::string s =
-      fmt::format("{} inputs, {} outputs, {} parameters and constants, {}{}", g.inputs.size(), g.outputs.size(),
+      fmt::format("{} inputs, {} outputs, {} parameters and constants, {}{}", g.n_inputs(), g.n_outputs(),
                   g.externals.size(), agreed_text(options), variant_of.empty() ? "" : ", variants of micro-batches");
   for (int8_t f : variant_of) s += fmt::format(" {}", f);
   return s;

@@ -213,10 +213,10 @@ graph::Graph Graph::capture_variant(std::span<const Tensor> inputs, const graph:
     }
   }
   graph::Graph captured = capture.finish({outputs.begin(), outputs.size()});
-  if (variant > 0 && captured.outputs.size() != e.captured[0].outputs.size())
+  if (variant > 0 && captured.n_outputs() != e.captured[0].n_outputs())
     fail_value("{}: build() returns {} tensors for micro-batches with some numbers of rows and {} for others. It must "
                "always return the same number.",
-               name(), e.captured[0].outputs.size(), captured.outputs.size());
+               name(), e.captured[0].n_outputs(), captured.n_outputs());
   return captured;
 }
 

@@ -120,7 +120,7 @@ struct Step::Impl {
   }
 
   Tensor checked_input(size_t i, const Tensor& given) const {
-    const Value& want = graph.value(graph.inputs[i]);
+    const Value& want = graph.value(graph.inputs_of(0)[i]);
     Dims shape = want.shape;
     if (shape.size() > 0) {
       shape[0] = 0;
@@ -270,8 +270,8 @@ struct Step::Impl {
     if (is_virtual())
       fail_runtime("a virtual rank cannot run a graph: there is no data. Run it in a world of real ranks.");
     tracing::Span span("graph step", "graph");
-    if (given.size() != graph.inputs.size())
-      fail_value("the graph takes {} tensors, {} were passed. Call it as it was compiled.", graph.inputs.size(),
+    if (given.size() != graph.n_inputs())
+      fail_value("the graph takes {} tensors, {} were passed. Call it as it was compiled.", graph.n_inputs(),
                  given.size());
     std::vector<Tensor> in;
     in.reserve(given.size());

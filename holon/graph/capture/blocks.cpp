@@ -87,7 +87,7 @@ class Chains {
     const size_t n = chain_.blocks.size();
     chain_.costs.assign(n, 0);
     chain_.bytes.assign(n - 1, 0);
-    chain_.input_readers.resize(g_.inputs.size());
+    chain_.input_readers.resize(g_.n_inputs());
     chain_.external_readers.resize(g_.externals.size());
     std::vector<int> last(g_.values.size(), -1);  // block that reads a value of forward
     for (size_t i = 0; i < g_.nodes.size(); ++i) {

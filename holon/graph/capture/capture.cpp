@@ -37,7 +37,7 @@ Capture::~Capture() { end(); }
 void Capture::set_micro_batches(const MicroBatches& all, int variant) {
   graph_.micro_batches = all.count;
   rows_ = &at_index(all.rows, variant);
-  graph_.row_parts = at_index(all.parts, variant);
+  graph_.only().row_parts = at_index(all.parts, variant);
   if (all.variants() > 1) share_ = at_index(all.shares, variant);
 }
 
@@ -63,14 +63,14 @@ Tensor Capture::input(const Dims& shape, DType dtype, const GlobalSpec* spec, De
   ValueId v;
   Tensor t = symbol(shape, dtype, spec, device, &v);
   graph_.value(v).kind = ValueKind::kInput;
-  graph_.value(v).index = static_cast<int32_t>(graph_.inputs.size());
-  graph_.inputs.push_back(v);
+  graph_.value(v).index = static_cast<int32_t>(graph_.n_inputs());
+  graph_.only().inputs.push_back(v);
   return t;
 }
 
 Tensor Capture::input_like(const Tensor& example) {
   Dims shape = example.shape();
-  const size_t number = graph_.inputs.size();
+  const size_t number = graph_.n_inputs();
   if (shape.size() > 0) shape[0] = rows_ ? (*rows_)[number] : equal_rows(example, number, graph_.micro_batches);
   return input(shape, example.dtype(), example.spec(), example.impl()->device);
 }
@@ -406,7 +406,7 @@ Graph Capture::finish(std::span<const Tensor> outputs) {
   if (unscaled_)
     fail_runtime("set_grad_scaler: build() passes a gradient to backward(), which is not scaled. Call backward() "
                  "without one, on a loss of one element.");
-  for (auto& t : outputs) graph_.outputs.push_back(value_of(t));
+  for (auto& t : outputs) graph_.only().outputs.push_back(value_of(t));
   place_ = 0;
   backward_ = true;
   site_hook_ = nullptr;

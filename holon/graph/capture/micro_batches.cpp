@@ -39,7 +39,7 @@ bool has_rows(const Tensor& t) { return t.ndim() > 0; }
 // Which values depend on the inputs, or are drawn again.
 std::vector<bool> of_inputs(const Graph& g) {
   std::vector<bool> of(g.values.size(), false);
-  for (ValueId v : g.inputs) at_index(of, v) = true;
+  for (ValueId v : g.only().inputs) at_index(of, v) = true;
   for (auto& n : g.nodes) {
     bool varies = n.draw >= 0;
     for (ValueId v : n.in) varies = varies || (v != kNoValue && at_index(of, v));
@@ -179,33 +179,34 @@ MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven) {
 
 void match_outputs(std::span<Graph> captured, const MicroBatches& all) {
   if (captured.size() < 2) return;
-  for (size_t o = 0; o < captured[0].outputs.size(); ++o) {
-    const Value& first = captured[0].value(captured[0].outputs[o]);
+  for (size_t o = 0; o < captured[0].n_outputs(); ++o) {
+    const Value& first = captured[0].value(captured[0].only().outputs[o]);
     for (size_t f = 1; f < captured.size(); ++f) {
       Graph& g = captured[f];
-      const Value& v = g.value(g.outputs[o]);
+      const Value& v = g.value(g.only().outputs[o]);
       if (v.dtype != first.dtype || v.is_global() != first.is_global() || v.shape.size() != first.shape.size())
         fail_value("output {} of the graph is {} {}{} for some micro-batches and {} {}{} for others, whose rows "
                    "differ. Pass batches that the micro-batches divide, or make build() return the same for any rows.",
                    o, name(first.dtype), first.shape, first.is_global() ? "" : ", local", name(v.dtype), v.shape,
                    v.is_global() ? "" : ", local");
-      if (v.spec != first.spec) g.nodes.push_back(after_output(g, g.outputs[o], NodeKind::kBoxing, first.spec));
+      if (v.spec != first.spec) g.nodes.push_back(after_output(g, g.only().outputs[o], NodeKind::kBoxing, first.spec));
     }
   }
   std::vector<std::vector<bool>> varies;
   for (auto& g : captured) varies.push_back(of_inputs(g));
   const std::vector<NodeId> made_by = producers(captured[0]);
-  for (size_t o = 0; o < captured[0].outputs.size(); ++o) {
-    const ValueId v = captured[0].outputs[o];
+  for (size_t o = 0; o < captured[0].n_outputs(); ++o) {
+    const ValueId v = captured[0].only().outputs[o];
     const NodeId by = at_index(made_by, v);
     bool weighed = by >= 0 && at_index(captured[0].nodes, by).section == Section::kForward &&
         is_floating(captured[0].value(v).dtype);
     for (size_t f = 0; f < captured.size(); ++f) {
-      const ValueId own = captured[f].outputs[o];
+      const ValueId own = captured[f].only().outputs[o];
       weighed = weighed && at_index(varies[f], own) && captured[f].value(own).shape == captured[0].value(v).shape;
     }
     if (!weighed) continue;
-    for (size_t f = 0; f < captured.size(); ++f) weigh(captured[f], captured[f].outputs[o], all.shares[f] * all.count);
+    for (size_t f = 0; f < captured.size(); ++f)
+      weigh(captured[f], captured[f].only().outputs[o], all.shares[f] * all.count);
   }
 }
 

@@ -120,8 +120,6 @@ struct GradClip {
 struct Graph {
   std::vector<Node> nodes;
   std::vector<Value> values;
-  std::vector<ValueId> inputs;
-  std::vector<ValueId> outputs;  // of one micro-batch, or once per step
   std::vector<External> externals;
   std::vector<Update> updates;
   std::vector<GradClip> clips;
@@ -132,26 +130,27 @@ struct Graph {
   int stages = 1;
   bool scaled = false;  // the loss is multiplied by a scale, by which gradients are divided before the updates
   std::vector<int8_t> variant_of;  // of each micro-batch; empty: all have variant 0
-  // How many of a micro-batch's rows are of each of the ranks between which the batch's rows are split, in their order;
-  // empty: it is not known.
-  std::vector<int64_t> row_parts;
+  // What micro-batches of different numbers of rows have each for itself, besides nodes. Inputs and outputs are as many
+  // in all variants, and an output that is there once per step is the same value in all.
   struct Variant {
-    std::vector<ValueId> inputs, outputs;
+    std::vector<ValueId> inputs;
+    std::vector<ValueId> outputs;  // of one micro-batch, or once per step
+    // How many of a micro-batch's rows are of each of the ranks between which the batch's rows are split, in their
+    // order; empty: it is not known.
     std::vector<int64_t> row_parts;
   };
-  std::vector<Variant> more_variants;  // 1, 2, ...; variant 0's are in the graph itself
+  std::vector<Variant> of_variant = std::vector<Variant>(1);  // at least one; a captured graph has one
 
-  int variants() const { return static_cast<int>(more_variants.size()) + 1; }
+  int variants() const { return static_cast<int>(of_variant.size()); }
   int variant(int micro_batch) const { return variant_of.empty() ? 0 : at_index(variant_of, micro_batch); }
-  const std::vector<ValueId>& inputs_of(int variant) const {
-    return variant == 0 ? inputs : more_variants[to_size(variant) - 1].inputs;
-  }
-  const std::vector<ValueId>& outputs_of(int variant) const {
-    return variant == 0 ? outputs : more_variants[to_size(variant) - 1].outputs;
-  }
-  const std::vector<int64_t>& row_parts_of(int variant) const {
-    return variant == 0 ? row_parts : more_variants[to_size(variant) - 1].row_parts;
-  }
+  const std::vector<ValueId>& inputs_of(int variant) const { return at_index(of_variant, variant).inputs; }
+  const std::vector<ValueId>& outputs_of(int variant) const { return at_index(of_variant, variant).outputs; }
+  const std::vector<int64_t>& row_parts_of(int variant) const { return at_index(of_variant, variant).row_parts; }
+  size_t n_inputs() const { return of_variant[0].inputs.size(); }
+  size_t n_outputs() const { return of_variant[0].outputs.size(); }
+  // Pre: there is one variant, as before join_variants().
+  Variant& only() { return of_variant[0]; }
+  const Variant& only() const { return of_variant[0]; }
   ValueId add_value(const Value& v) {
     values.push_back(v);
     return static_cast<ValueId>(values.size()) - 1;

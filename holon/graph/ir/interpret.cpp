@@ -39,24 +39,24 @@ Interpreter::~Interpreter() {
 }
 
 void Interpreter::give(std::span<const Tensor> inputs) {
-  if (inputs.size() != g.inputs.size())
+  if (inputs.size() != g.n_inputs())
     fail_value("interpret: {} inputs were passed, the graph takes {}. Pass them in build()'s order.", inputs.size(),
-               g.inputs.size());
+               g.n_inputs());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    const Value& v = g.value(g.inputs[i]);
+    const Value& v = g.value(g.only().inputs[i]);
     if (inputs[i].spec() != v.spec || inputs[i].dtype() != v.dtype || (v.spec && !(inputs[i].shape() == v.shape)))
       fail_value("interpret: input {} is {} {}{}, the graph takes {} {}{}. Convert it first.", i,
                  holon::name(inputs[i].dtype()), inputs[i].shape(),
                  inputs[i].spec() ? " " + inputs[i].spec()->str() : "", holon::name(v.dtype), v.shape,
                  v.spec ? " " + v.spec->str() : "");
-    at_index(of_, g.inputs[i]) = inputs[i].detach();
+    at_index(of_, g.only().inputs[i]) = inputs[i].detach();
   }
 }
 
 std::vector<Tensor> Interpreter::outputs(const std::vector<bool>& left_out) const {
   std::vector<Tensor> all;
-  for (size_t o = 0; o < g.outputs.size(); ++o)
-    all.push_back(o < left_out.size() && left_out[o] ? Tensor() : at(g.outputs[o]));
+  for (size_t o = 0; o < g.n_outputs(); ++o)
+    all.push_back(o < left_out.size() && left_out[o] ? Tensor() : at(g.only().outputs[o]));
   return all;
 }
 
@@ -109,10 +109,10 @@ std::vector<std::vector<Tensor>> interpret_step(Graph& g, std::span<const std::v
   run.run([](Section s) { return s == Section::kOnceBefore; });
   std::vector<std::vector<Tensor>> outputs(micro_batches.size());
   // What is there once per step is an output of every micro-batch, and known after the last one.
-  std::vector<bool> once(g.outputs.size(), false);
+  std::vector<bool> once(g.n_outputs(), false);
   std::vector<NodeId> made_by = producers(g);
-  for (size_t o = 0; o < g.outputs.size(); ++o) {
-    NodeId by = at_index(made_by, g.outputs[o]);
+  for (size_t o = 0; o < g.n_outputs(); ++o) {
+    NodeId by = at_index(made_by, g.only().outputs[o]);
     once[o] = by >= 0 &&
         (at_index(g.nodes, by).section == Section::kOnceAfter || at_index(g.nodes, by).kind == NodeKind::kAccumulate);
   }

@@ -47,9 +47,9 @@ class Verifier : private NodeCheck {
       if (f < 0 || f >= g.variants()) broken("a micro-batch has variant {} of {}", f, g.variants());
     for (int f = 0; f < g.variants(); ++f) {
       auto& inputs = g.inputs_of(f);
-      if (inputs.size() != g.inputs.size() || g.outputs_of(f).size() != g.outputs.size())
+      if (inputs.size() != g.n_inputs() || g.outputs_of(f).size() != g.n_outputs())
         broken("variant {} has {} inputs and {} outputs instead of {} and {}", f, inputs.size(), g.outputs_of(f).size(),
-               g.inputs.size(), g.outputs.size());
+               g.n_inputs(), g.n_outputs());
       for (size_t i = 0; i < inputs.size(); ++i) {
         ValueId v = inputs[i];
         if (!exists(v) || g.value(v).kind != ValueKind::kInput || g.value(v).index != static_cast<int32_t>(i))

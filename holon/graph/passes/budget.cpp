@@ -195,7 +195,7 @@ std::vector<bool> leaving_values(const Graph& g, const std::vector<int32_t>& reg
     for (ValueId v : n.in)
       if (v != kNoValue && at_index(made_in, v) >= 0 && at_index(made_in, v) != r) at_index(kept, v) = true;
   }
-  for (ValueId v : g.outputs) at_index(kept, v) = true;
+  for (ValueId v : g.only().outputs) at_index(kept, v) = true;
   return kept;
 }
 

@@ -67,7 +67,7 @@ class Choose {
   bool look() {
     const size_t values = g_.values.size();
     fixed_.assign(values, false);
-    for (ValueId v : g_.outputs) at_index(fixed_, v) = true;  // the user sees their layout
+    for (ValueId v : g_.only().outputs) at_index(fixed_, v) = true;  // the user sees their layout
     for (size_t v = 0; v < values; ++v) {
       source_.push_back(static_cast<ValueId>(v));
       now_.push_back(g_.values[v].spec);
@@ -100,7 +100,7 @@ class Choose {
         if (NodeId& first = at_index(reader_, source(v)); first < 0) first = static_cast<NodeId>(i);
       }
     }
-    for (ValueId v : g_.outputs)
+    for (ValueId v : g_.only().outputs)
       if (now(v)) want(source(v), now(v), Node(), 1);
     if (any) find_chains();
     return any;

@@ -32,7 +32,7 @@ void fold_constants(Graph& g, const CompileOptions& options) {
   if (!any) return;
   // Values that are read by what stays.
   std::vector<bool> read(g.values.size(), false);
-  for (ValueId v : g.outputs) at_index(read, v) = true;
+  for (ValueId v : g.only().outputs) at_index(read, v) = true;
   for (size_t i = 0; i < g.nodes.size(); ++i)
     for (ValueId v : g.nodes[i].in)
       if (v != kNoValue && !chosen[i]) at_index(read, v) = true;

@@ -6,7 +6,7 @@ namespace holon::graph {
 
 void drop_dead_code(Graph& g, const CompileOptions&) {
   std::vector<bool> read(g.values.size(), false);
-  for (ValueId v : g.outputs) at_index(read, v) = true;
+  for (ValueId v : g.only().outputs) at_index(read, v) = true;
   Rewrite edit(g);
   for (size_t i = g.nodes.size(); i-- > 0;) {
     const Node& n = g.nodes[i];

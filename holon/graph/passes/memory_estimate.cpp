@@ -83,7 +83,7 @@ int64_t estimate_peak_bytes(const Graph& g) {
       life.stage = std::max<int16_t>(n.stage, 0);
     }
   }
-  for (ValueId v : g.outputs) at_index(lives, at_index(owner, v)).end = static_cast<int32_t>(order.size());
+  for (ValueId v : g.only().outputs) at_index(lives, at_index(owner, v)).end = static_cast<int32_t>(order.size());
   int64_t peak = 0;
   std::vector<int64_t> change(order.size() + 2);
   for (int rank : busiest_ranks(g)) {

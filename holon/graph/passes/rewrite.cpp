@@ -39,7 +39,8 @@ void Rewrite::commit() {
       for (ValueId& v : n.in) v = replaced(v);
   };
   if (replaces)
-    for (ValueId& v : g_.outputs) v = replaced(v);
+    for (auto& variant : g_.of_variant)
+      for (ValueId& v : variant.outputs) v = replaced(v);
   std::stable_sort(insertions_.begin(), insertions_.end(),
                    [](const Insertion& a, const Insertion& b) { return a.key < b.key; });
   const bool moves = !insertions_.empty() || std::find(dropped_.begin(), dropped_.end(), true) != dropped_.end();

@@ -34,12 +34,12 @@ class Join {
     if (std::string name = match_updates(); !name.empty()) return name;
     for (auto& n : f_.nodes)
       if (is_per_batch(n.section)) add(n);
-    for (size_t o = 0; o < f_.outputs.size(); ++o) {
-      const ValueId v = f_.outputs[o];
+    for (size_t o = 0; o < f_.only().outputs.size(); ++o) {
+      const ValueId v = f_.only().outputs[o];
       const Node* by = producer(f_, f_made_by_, v);
       const bool once = by && by->section == Section::kOnceAfter;  // what is made of the norm of the gradients
-      if (of(v) == kNoValue && !(once && match(g_.outputs[o], v))) return "an output";
-      g_.more_variants[to_size(variant_) - 1].outputs.push_back(of(v));
+      if (of(v) == kNoValue && !(once && match(g_.of_variant[0].outputs[o], v))) return "an output";
+      g_.of_variant.back().outputs.push_back(of(v));
     }
     g_.local_draws = std::max(g_.local_draws, f_.local_draws);
     g_.global_draws = std::max(g_.global_draws, f_.global_draws);
@@ -74,10 +74,10 @@ class Join {
   }
 
   void add_inputs() {
-    g_.more_variants.push_back({{}, {}, f_.row_parts});
-    for (ValueId v : f_.inputs) {
+    g_.of_variant.push_back({{}, {}, f_.only().row_parts});
+    for (ValueId v : f_.only().inputs) {
       of(v) = g_.add_value(f_.value(v));
-      g_.more_variants.back().inputs.push_back(of(v));
+      g_.of_variant.back().inputs.push_back(of(v));
     }
   }
 
@@ -231,11 +231,11 @@ class Join {
 // micro-batch.
 void separate_outputs(Graph& g) {
   const std::vector<NodeId> made_by = producers(g);
-  for (size_t o = 0; o < g.outputs.size(); ++o) {
-    bool alike = true;
-    for (auto& variant : g.more_variants) alike = alike && variant.outputs[o] == g.outputs[o];
+  for (size_t o = 0; o < g.n_outputs(); ++o) {
+    const bool alike = std::all_of(g.of_variant.begin(), g.of_variant.end(),
+                                   [&](auto& variant) { return variant.outputs[o] == g.outputs_of(0)[o]; });
     for (int f = 0; f < g.variants() && !alike; ++f) {
-      ValueId& v = f == 0 ? g.outputs[o] : g.more_variants[to_size(f) - 1].outputs[o];
+      ValueId& v = at_index(g.of_variant, f).outputs[o];
       const NodeId by = at_index(made_by, v);
       if (g.value(v).kind == ValueKind::kInput) continue;
       if (by >= 0 && is_per_batch(at_index(g.nodes, by).section)) continue;
@@ -274,10 +274,7 @@ Graph only_variant(const Graph& g, int variant) {
   Graph one = g;
   std::erase_if(one.nodes, [&](const Node& n) { return is_per_batch(n.section) && n.variant != variant; });
   for (auto& n : one.nodes) n.variant = 0;
-  one.inputs = g.inputs_of(variant);
-  one.outputs = g.outputs_of(variant);
-  one.row_parts = g.row_parts_of(variant);
-  one.more_variants.clear();
+  one.of_variant = {at_index(g.of_variant, variant)};
   one.variant_of.clear();
   return one;
 }

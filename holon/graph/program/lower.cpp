@@ -116,7 +116,7 @@ void Lowering::need(ValueId v, int m) {
 }
 
 void Lowering::bind_input(size_t i) {
-  if (!values_.member(g_.inputs[i])) return;
+  if (!values_.member(g_.inputs_of(0)[i])) return;
   const int micro = values_.micro_batches;
   std::vector<std::vector<RowPiece>> pieces;  // of each micro-batch, if known
   bool moves = false;                         // some micro-batch's rows are not together
@@ -154,8 +154,8 @@ void Lowering::bind_input(size_t i) {
 }
 
 void Lowering::bind_outside() {
-  p_->moved_rows.resize(g_.inputs.size());
-  for (size_t i = 0; i < g_.inputs.size(); ++i) bind_input(i);
+  p_->moved_rows.resize(g_.n_inputs());
+  for (size_t i = 0; i < g_.n_inputs(); ++i) bind_input(i);
   for (size_t e = 0; e < g_.externals.size(); ++e) {
     const External& x = g_.externals[e];
     const Array& own = x.tensor.array();

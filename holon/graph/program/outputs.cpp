@@ -43,11 +43,11 @@ void Outputs::fail_local(size_t o) const {
 void Outputs::put(int m, bool last) {
   auto& outputs = values_.program.outputs;
   if (done_.empty()) {
-    done_.assign(g_.outputs.size() * to_size(micro_), false);
-    outputs.resize(g_.outputs.size());
-    for (size_t o = 0; o < g_.outputs.size(); ++o) describe(o);
+    done_.assign(g_.n_outputs() * to_size(micro_), false);
+    outputs.resize(g_.n_outputs());
+    for (size_t o = 0; o < g_.n_outputs(); ++o) describe(o);
   }
-  for (size_t o = 0; o < g_.outputs.size(); ++o) {
+  for (size_t o = 0; o < g_.n_outputs(); ++o) {
     const ValueId v = output(o, m);
     const OutputPart& part = outputs[o];
     if (part.external >= 0 || part.buffer == -1 || !values_.per_micro(v)) continue;
@@ -91,7 +91,7 @@ void Outputs::copy(size_t o, int m, const Array* from) {
 }
 
 bool Outputs::joins(size_t o) const {
-  const Value& v = g_.value(g_.outputs[o]);
+  const Value& v = g_.value(g_.outputs_of(0)[o]);
   if (v.shape.size() == 0) return false;
   for (int f = 1; f < g_.variants(); ++f) {
     const Dims& other = g_.value(g_.outputs_of(f)[o]).shape;
@@ -109,18 +109,19 @@ bool Outputs::joins(size_t o) const {
     if (other[0] != v.shape[0]) return true;
   }
   if (g_.variants() > 1) return false;
-  for (ValueId i : g_.inputs)
+  for (ValueId i : g_.inputs_of(0))
     if (g_.value(i).shape.size() > 0 && g_.value(i).shape[0] == v.shape[0]) return true;
   return false;
 }
 
 void Outputs::check_row_order(size_t o) const {
-  if (g_.row_parts.empty()) return;
-  const GlobalSpec* spec = g_.value(g_.outputs[o]).spec;
+  const auto& row_parts = g_.row_parts_of(0);  // as many in all variants
+  if (row_parts.empty()) return;
+  const GlobalSpec* spec = g_.value(g_.outputs_of(0)[o]).spec;
   int64_t ranks = 1;
   for (int a = 0; spec && a < spec->nd_sbp.size(); ++a)
     if (spec->nd_sbp[a].is_split(0)) ranks *= spec->placement.hierarchy()[a];
-  const auto parts = static_cast<int64_t>(g_.row_parts.size());
+  const auto parts = static_cast<int64_t>(row_parts.size());
   if (parts % ranks)
     fail_value("output {} of the graph is {}: its rows are split between {} ranks, those of the inputs between {}, so "
                "that with {} micro-batches they would be in another order. Split the inputs' rows in the same way, or "
@@ -146,7 +147,7 @@ void Outputs::allocate(size_t o, const Dims& shape, DType dtype, Device device) 
 }
 
 void Outputs::describe(size_t o) {
-  const ValueId v = g_.outputs[o];
+  const ValueId v = g_.outputs_of(0)[o];
   const Value& value = g_.value(v);
   OutputPart& part = values_.program.outputs[o];
   part.shape = value.shape;
@@ -174,8 +175,8 @@ void Outputs::describe(size_t o) {
 }
 
 void Outputs::finish() {
-  for (size_t o = 0; o < g_.outputs.size(); ++o) {
-    const ValueId v = g_.outputs[o];
+  for (size_t o = 0; o < g_.n_outputs(); ++o) {
+    const ValueId v = g_.outputs_of(0)[o];
     OutputPart& part = values_.program.outputs[o];
     if (part.external >= 0 || values_.per_micro(v) || !values_.member(v)) continue;
     need(v, 0);

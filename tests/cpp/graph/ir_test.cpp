@@ -53,7 +53,7 @@ TEST(Verify, NamesWhatIsBroken) {
   broken([](Graph& g) { node(g, find_op_node(g, "tanh")).in.push_back(0); }, "takes 1");
   broken([](Graph& g) { node(g, find_op_node(g, "tanh")).section = Section::kOnceAfter; }, "reads");
   broken([](Graph& g) { node(g, find_op_node(g, "tanh")).in[0] = 100000; }, "which does not exist");
-  broken([](Graph& g) { g.outputs.push_back(100000); }, "output %100000");
+  broken([](Graph& g) { g.only().outputs.push_back(100000); }, "output %100000");
   broken([](Graph& g) { g.externals[0].value = 0; }, "external 0");
   broken([](Graph& g) { g.updates[0].externals.pop_back(); }, "slots");
   broken([](Graph& g) { node(g, find_kind(g, NodeKind::kUpdate)).in[0] = g.externals[1].value; }, "a gradient");

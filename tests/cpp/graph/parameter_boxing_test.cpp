@@ -186,7 +186,7 @@ class Least {
     }
     return least;
   }
-  bool is_output(ValueId v) const { return std::find(g_.outputs.begin(), g_.outputs.end(), v) != g_.outputs.end(); }
+  bool is_output(ValueId v) const { return std::ranges::count(g_.only().outputs, v) > 0; }
 
   const Graph& g_;
   std::vector<ValueId> source_;
