@@ -25,9 +25,9 @@ class PendingArray {
   std::shared_ptr<Array> out_ = std::make_shared<Array>();
 };
 
-// redistribute() in the background (comm/background.h has what that means); at once where no rank reads from another,
-// and on devices, whose communication is asynchronous by itself. Collective. Pre: nobody writes to `in` until it is
-// done.
+// redistribute() in the background (comm/core/background.h has what that means); at once where no rank reads from
+// another, and on devices, whose communication is asynchronous by itself. Collective. Pre: nobody writes to `in` until
+// it is done.
 PendingArray redistribute_async(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
                                 const Array& in);
 

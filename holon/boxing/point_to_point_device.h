@@ -2,8 +2,9 @@
 // receiver on its device, and receivers make their parts of them on theirs. Sums are taken in the order of the senders,
 // float16 and bfloat16 in float32.
 //
-// Between devices a message goes over a link (comm/device_link.h), if that is made by the time of the send; else it
-// waits in the host's memory, as it does between a device and the CPU. Each send says which way each message has gone.
+// Between devices a message goes over a link (comm/device/device_link.h), if that is made by the time of the send; else
+// it waits in the host's memory, as it does between a device and the CPU. Each send says which way each message has
+// gone.
 #pragma once
 
 #include <memory>

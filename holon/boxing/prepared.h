@@ -31,7 +31,7 @@ enum class Input : uint8_t {
 
 // Belongs to the rank that prepared it. Preparing plans (planner.h) and communicates with nobody. The communicators are
 // looked up by the first run(), in the context that it runs in: that of the rank's own thread or of its background
-// thread (comm/background.h), and again where the context has changed.
+// thread (comm/core/background.h), and again where the context has changed.
 class Prepared {
  public:
   // For the current rank. Errors: an nd_sbp that does not fit its placement or the shape.

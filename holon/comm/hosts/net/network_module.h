@@ -1,4 +1,4 @@
-// What a module with a network exports, and what it is called with (net/connect.cpp loads it).
+// What a module with a network exports, and what it is called with (hosts/net/connect.cpp loads it).
 #pragma once
 
 #include <functional>
