@@ -1,6 +1,6 @@
 // Messages between ranks of different hosts. How they travel is the implementation's: between processes by a library
-// that HOLON_NETWORK names (net/connect.cpp has the table), between ranks that are threads, which only play at several
-// hosts, by a copy.
+// that HOLON_NETWORK names (hosts/net/connect.cpp has the table), between ranks that are threads, which only play at
+// several hosts, by a copy.
 #pragma once
 
 #include <chrono>
