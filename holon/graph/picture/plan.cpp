@@ -7,11 +7,11 @@
 
 #include "holon/base/index.h"
 #include "holon/boxing/planner.h"
+#include "holon/graph/cost/node_cost.h"
 #include "holon/graph/passes/variants.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/outline.h"
 #include "holon/graph/picture/svg.h"
-#include "holon/graph/cost/node_cost.h"
 
 namespace holon::graph {
 

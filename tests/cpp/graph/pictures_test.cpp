@@ -4,11 +4,11 @@
 #include <numeric>
 
 #include "holon/graph/capture/blocks.h"
+#include "holon/graph/cost/node_cost.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/outline.h"
 #include "holon/graph/picture/plan.h"
 #include "holon/graph/picture/timetable.h"
-#include "holon/graph/cost/node_cost.h"
 #include "holon/graph/program/program.h"
 #include "small_graphs.h"
 
