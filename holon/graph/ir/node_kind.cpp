@@ -1,17 +1,13 @@
 #include "holon/graph/ir/node_kind.h"
 
-#include <iterator>
-
 #include "holon/graph/ir/kinds.h"
 
 namespace holon::graph {
 
-namespace {
-
 using K = NodeKind;
 using namespace kinds;
 
-constexpr KindDef kKinds[] = {
+constexpr KindDef kKinds[kNodeKinds] = {
     {K::kOp, "op", Target::kNone, {.computes = true}, op_text, nullptr, verify_op, interpret_op},
     {K::kBoxing, "boxing", Target::kNone, {.moves = true}, nullptr, nullptr, verify_boxing, interpret_boxing},
     {K::kRelabel, "relabel", Target::kNone, {.moves = true}, nullptr, nullptr, verify_relabel, interpret_relabel},
@@ -44,18 +40,14 @@ constexpr KindDef kKinds[] = {
      interpret_clip},
 };
 
-static_assert(std::size(kKinds) == kNodeKinds, "a kind of node has no entry");
 static_assert(
     [] {
       for (size_t i = 0; i < kNodeKinds; ++i)
         if (kKinds[i].kind != static_cast<NodeKind>(i) || !kKinds[i].verify || !kKinds[i].interpret) return false;
       return true;
     }(),
-    "the entries are not in the order of NodeKind, or one cannot be checked or interpreted");
-
-}  // namespace
-
-const KindDef& def(NodeKind kind) { return kKinds[static_cast<size_t>(kind)]; }
+    "a kind of node has no entry, the entries are not in the order of NodeKind, or one cannot be checked or "
+    "interpreted");
 
 const char* name(NodeKind kind) { return def(kind).name; }
 

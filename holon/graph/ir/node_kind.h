@@ -38,7 +38,8 @@ struct KindDef {
 
 inline constexpr size_t kNodeKinds = static_cast<size_t>(NodeKind::kClip) + 1;
 
-const KindDef& def(NodeKind kind);
+extern const KindDef kKinds[kNodeKinds];  // by kind
+inline const KindDef& def(NodeKind kind) { return kKinds[static_cast<size_t>(kind)]; }
 inline const KindTraits& traits(const Node& n) { return def(n.kind).traits; }
 
 // How many entries the list has in which the node's target is a place; 0 for kinds without one.
