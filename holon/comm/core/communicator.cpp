@@ -149,17 +149,19 @@ void Communicator::pull(const CallInfo& info, const GroupPulls& pulls, const voi
 
 void Communicator::do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
                            size_t out_bytes) {
-  CallInfo call = info;
-  for (int phase = 0; phase < pulls.phases(); ++phase) {
-    const auto parts = phase == 0 ? open(call, in, in_bytes) : open(call, out, out_bytes);
-    pull_all(pulls.mine(phase), info.dtype, parts, static_cast<std::byte*>(out), out_bytes);
-    call.continues = true;
+  auto* result = static_cast<std::byte*>(out);
+  pull_all(pulls.mine(0), info.dtype, open(info, in, in_bytes), result, out_bytes);
+  if (const int phases = pulls.phases(); phases > 1) {
+    CallInfo next = info;
+    next.continues = true;
+    for (int phase = 1; phase < phases; ++phase)
+      pull_all(pulls.mine(phase), info.dtype, open(next, out, out_bytes), result, out_bytes);
   }
   close();
 }
 
 const RowPulls& Communicator::rows(RowPulls::Kind kind, std::span<const int64_t> counts, DType dtype) {
-  auto& kept = recent_rows_[hash_words(static_cast<uint64_t>(kind), hash_counts(counts)) % recent_rows_.size()];
+  auto& kept = recent_rows_[hash_words(kind, counts[0]) % recent_rows_.size()];
   if (!kept || !kept->is(kind, counts, dtype))
     kept = std::make_unique<const RowPulls>(kind, size(), index_, counts, dtype);
   return *kept;

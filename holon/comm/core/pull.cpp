@@ -4,6 +4,8 @@
 
 #include "holon/base/index.h"
 #include "holon/base/small_vec.h"
+#include "holon/kernels/add_n.h"
+#include "holon/kernels/cpu/stream.h"
 #include "holon/kernels/regions.h"
 
 namespace holon::comm {
@@ -18,15 +20,32 @@ int64_t GroupPulls::elements_read(int me) const {
   return elements;
 }
 
+namespace {
+
+bool is_row(const Pull& p) { return p.shape.size() == 1 && p.src_strides[0] == 1 && p.dst_strides[0] == 1; }
+
+}  // namespace
+
 void pull_all(std::span<const Pull> pulls, DType dtype, std::span<const std::byte* const> parts, std::byte* dst,
               size_t dst_bytes) {
   const auto item = static_cast<int64_t>(size_bytes(dtype));
   for (const Pull& pull : pulls) {
     std::byte* to = dst + pull.dst_start * item;
     const int64_t start = pull.src_start * item;
+    const bool row = is_row(pull);
     if (pull.owners.size() == 1) {
       const std::byte* from = at_index(parts, pull.owners[0]) + start;
+      if (row) {
+        kernels::copy_bytes(to, from, to_size(pull.shape[0] * item), dst_bytes);
+        continue;
+      }
       kernels::copy_region(to, pull.dst_strides, from, pull.src_strides, pull.shape, item, dst_bytes);
+      continue;
+    }
+    if (row) {
+      SmallVec<const void*, 64> rows;
+      for (int owner : pull.owners) rows.push_back(at_index(parts, owner) + start);
+      kernels::add_n(to, rows, pull.shape[0], dtype);
       continue;
     }
     SmallVec<const std::byte*, 64> sources;

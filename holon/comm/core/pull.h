@@ -48,8 +48,8 @@ class GroupPulls {
   virtual uint64_t key() const { return 0; }
   virtual Collective collective() const { return Collective::kNone; }
 
-  // What the calling member reads from others.
-  int64_t elements_read(int me) const;
+  // What the calling member, `me`, reads from others.
+  virtual int64_t elements_read(int me) const;
 };
 
 using PullsOf = std::function<std::vector<Pull>(int member)>;

@@ -24,6 +24,7 @@ RowPulls::RowPulls(Kind kind, int members, int me, std::span<const int64_t> coun
     key_ = h.value() | 1;
   }
   for (int phase = 0; phase < phases_; ++phase) mine_[phase] = of(me, phase);
+  elements_read_ = GroupPulls::elements_read(me);
 }
 
 bool RowPulls::is(Kind kind, std::span<const int64_t> counts, DType dtype) const {

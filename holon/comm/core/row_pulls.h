@@ -31,6 +31,7 @@ class RowPulls final : public GroupPulls {
   std::vector<Pull> of(int member, int phase) const override;
   uint64_t key() const override { return key_; }
   Collective collective() const override;
+  int64_t elements_read(int) const override { return elements_read_; }
 
  private:
   int64_t stretch_begin(int member) const;
@@ -41,6 +42,7 @@ class RowPulls final : public GroupPulls {
   const DType dtype_;
   int phases_ = 1;
   uint64_t key_ = 0;
+  int64_t elements_read_ = 0;
   std::vector<int> everybody_;
   std::vector<Pull> mine_[2];
 };

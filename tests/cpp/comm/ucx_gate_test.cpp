@@ -47,12 +47,14 @@ TEST_P(UcxGate, OnlyWhoIsAdmittedGetsThrough) {
   Gate gate(before);
   const Address at = local_address(listener.get());
   ASSERT_EQ(gate.places(), std::vector<std::string>{place_of(at)});
-  const Fd stranger = connected(at), friendly = connected(at), other = connected(at);
-  EXPECT_EQ(heard(listener.get(), 300), "") << "nobody is admitted yet";
-  gate.admit(1, place_of(local_address(friendly.get())));
-  EXPECT_EQ(heard(listener.get(), 20'000), "hello");
-  gate.admit(2, place_of(local_address(other.get())));
-  EXPECT_EQ(heard(listener.get(), 20'000), "hello");
+  const Fd stranger = connected(at);
+  for (int rank : {1, 2}) {
+    // TCP sends again what the filter has dropped, after twice the time each time: who waits for long comes late.
+    const Fd friendly = connected(at);
+    EXPECT_EQ(heard(listener.get(), 300), "") << "nobody else is admitted yet";
+    gate.admit(rank, place_of(local_address(friendly.get())));
+    EXPECT_EQ(heard(listener.get(), 60'000), "hello");
+  }
   EXPECT_EQ(heard(listener.get(), 300), "") << "the stranger has not got through";
   gate.close();
   Fd late = start_connect(at);
