@@ -144,7 +144,7 @@ void Communicator::all_gather_bytes(const CallInfo& info, const void* mine, size
 void Communicator::pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
                         size_t out_bytes) {
   do_pull(info, pulls, in, in_bytes, out, out_bytes);
-  note_bytes(to_size(pulls.elements_read(index_)) * size_bytes(info.dtype));
+  if (const int64_t elements = pulls.elements_read(index_)) note_bytes(to_size(elements) * size_bytes(info.dtype));
 }
 
 void Communicator::do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
@@ -219,8 +219,15 @@ void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t
   const auto sent = exchange_counts(send_counts, recv_counts, dtype);
   const size_t unit = size_bytes(dtype);
   const int64_t count = total(send_counts);
-  pull({"all_to_all", dtype, {count}, 0, true}, RowPulls(RowPulls::Kind::kAllToAll, size(), index_, sent, dtype), in,
-       to_size(count) * unit, out, to_size(total(recv_counts)) * unit);
+  auto run = [&](const RowPulls& pulls) {
+    pull({"all_to_all", dtype, {count}, 0, true}, pulls, in, to_size(count) * unit, out,
+         to_size(total(recv_counts)) * unit);
+  };
+  constexpr int kMostKept = 64;  // members, of which a matrix is kept
+  if (size() <= kMostKept)
+    run(rows(RowPulls::Kind::kAllToAll, sent, dtype));
+  else
+    run(RowPulls(RowPulls::Kind::kAllToAll, size(), index_, sent, dtype));
 }
 
 void Communicator::broadcast(void* data, int64_t count, DType dtype, int root_index) {
