@@ -10,7 +10,7 @@
 namespace holon::comm {
 
 RowPulls::RowPulls(Kind kind, int members, int me, std::span<const int64_t> counts, DType dtype)
-    : kind_(kind), members_(members), me_(me), counts_(counts.begin(), counts.end()), dtype_(dtype) {
+    : kind_(kind), members_(members), counts_(counts.begin(), counts.end()), dtype_(dtype) {
   if (kind == Kind::kAllReduce && members > 1 && to_size(counts[0]) * size_bytes(dtype) > Communicator::kInlineBytes)
     phases_ = 2;
   if (kind == Kind::kAllReduce || kind == Kind::kReduceScatter) {

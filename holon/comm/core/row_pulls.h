@@ -37,7 +37,7 @@ class RowPulls final : public GroupPulls {
   int64_t stretch_begin(int member) const;
 
   const Kind kind_;
-  const int members_, me_;
+  const int members_;
   const std::vector<int64_t> counts_;
   const DType dtype_;
   int phases_ = 1;
