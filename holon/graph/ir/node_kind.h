@@ -32,8 +32,9 @@ struct KindDef {
   std::string (*text)(const Graph& g, const Node& n, std::string inputs);
   // What ranks have to agree on besides the node's fields; nullptr: nothing.
   void (*hash)(const Graph& g, const Node& n, Hasher* h);
-  void (*verify)(NodeCheck& check, const Node& n);
-  void (*interpret)(Interpreter& run, const Node& n);
+  // References, so that an entry without them does not compile.
+  void (&verify)(NodeCheck& check, const Node& n);
+  void (&interpret)(Interpreter& run, const Node& n);
 };
 
 inline constexpr size_t kNodeKinds = static_cast<size_t>(NodeKind::kClip) + 1;
