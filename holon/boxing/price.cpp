@@ -141,7 +141,7 @@ struct Pricer::Impl {
       std::sort(hosts.begin(), hosts.end());
       hosts_of[side] = static_cast<int>(std::unique(hosts.begin(), hosts.end()) - hosts.begin());
     }
-    both = union_size(source, target);
+    both = one_placement ? source.size() : union_size(source, target);
     if (!one_host) traffic.emplace(source, target, shape, m.hosts);
     auto& c = m.costs;
     best_rate = std::max({c.copy.near, c.copy.mid, c.copy.far, c.reduce.near, c.reduce.mid, c.reduce.far, c.fill.near,
