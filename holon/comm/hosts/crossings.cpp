@@ -32,7 +32,6 @@ Crossings::Crossings(std::span<const int> host_of) : host_of_(host_of) {
 }
 
 std::vector<std::vector<int>> Crossings::by_host(const Pull& pull, std::span<const int> ids) const {
-  if (pull.owners.size() == 1) return {{member_of(pull.owners[0], ids)}};
   std::vector<std::pair<int, int>> owners;
   for (int owner : pull.owners) {
     const int member = member_of(owner, ids);
@@ -47,7 +46,7 @@ std::vector<std::vector<int>> Crossings::by_host(const Pull& pull, std::span<con
   return by;
 }
 
-size_t Crossings::find(int to_host, std::vector<int> addends, const Pull& p) {
+size_t Crossings::find(int to_host, std::span<const int> addends, const Pull& p) {
   Hasher h;
   h.add(to_host).add(p.src_start);
   for (int a : addends) h.add(a);
@@ -56,12 +55,12 @@ size_t Crossings::find(int to_host, std::vector<int> addends, const Pull& p) {
   for (uint64_t key = h.value();; ++key) {
     const auto [it, fresh] = known_.try_emplace(key, list_.size());
     if (fresh) {
-      list_.push_back({std::move(addends), p.src_start, p.src_strides, p.shape, to_host, {}, {}});
+      list_.push_back({{addends.begin(), addends.end()}, p.src_start, p.src_strides, p.shape, to_host, {}, {}});
       return it->second;
     }
     const Crossing& c = list_[it->second];
-    if (c.to_host == to_host && c.addends == addends && c.src_start == p.src_start && c.src_strides == p.src_strides &&
-        c.shape == p.shape)
+    if (c.to_host == to_host && std::equal(c.addends.begin(), c.addends.end(), addends.begin(), addends.end()) &&
+        c.src_start == p.src_start && c.src_strides == p.src_strides && c.shape == p.shape)
       return it->second;
   }
 }
@@ -69,19 +68,26 @@ size_t Crossings::find(int to_host, std::vector<int> addends, const Pull& p) {
 std::vector<size_t> Crossings::add(int member, std::span<const Pull> pulls, std::span<const int> ids) {
   const int here = at_index(host_of_, member);
   std::vector<size_t> numbers;
+  numbers.reserve(pulls.size());
   for (const Pull& p : pulls) {
     if (p.shape.numel() == 0) continue;
     auto is_here = [&](int owner) { return at_index(host_of_, member_of(owner, ids)) == here; };
     if (std::all_of(p.owners.begin(), p.owners.end(), is_here)) continue;
-    auto by = by_host(p, ids);
-    const bool direct = by.size() == 1 && one_stretch(p.shape, p.dst_strides);
-    for (auto& addends : by) {
-      if (at_index(host_of_, addends[0]) == here) continue;
-      const size_t number = find(here, std::move(addends), p);
+    const bool stretch = one_stretch(p.shape, p.dst_strides);
+    auto note = [&](std::span<const int> addends, bool direct) {
+      const size_t number = find(here, addends, p);
       list_[number].wanted.push_back(member);
       list_[number].direct.push_back(direct ? p.dst_start : -1);
       numbers.push_back(number);
+    };
+    if (p.owners.size() == 1) {
+      const int owner = member_of(p.owners[0], ids);
+      note({&owner, 1}, stretch);
+      continue;
     }
+    const auto by = by_host(p, ids);
+    for (auto& addends : by)
+      if (at_index(host_of_, addends[0]) != here) note(addends, by.size() == 1 && stretch);
   }
   return numbers;
 }

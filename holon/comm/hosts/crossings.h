@@ -37,7 +37,7 @@ class Crossings {
   std::vector<std::vector<int>> by_host(const Pull& pull, std::span<const int> ids = {}) const;
 
  private:
-  size_t find(int to_host, std::vector<int> addends, const Pull& pull);
+  size_t find(int to_host, std::span<const int> addends, const Pull& pull);
 
   const std::span<const int> host_of_;
   std::vector<int> place_;  // of each host in the order of first members, by its number
