@@ -23,6 +23,7 @@ struct MachineCosts {
   Rates reduce{60e9, 16e9, 9e9};   // bytes of addends that are summed
   Rates fill{50e9, 25e9, 12e9};    // bytes set to zero
   double cache_bytes = 2 << 20;    // a core's own
+  double shared_cache_bytes = 0;   // of all cores together; 0: unknown
   double cores = 0;                // that the ranks of a host share; 0: one each
   double memory_bytes_per_s = 0;   // bytes that all cores of a host together copy; 0: as many as the cores can
   double net_latency_s = 3e-5;     // two hosts synchronize
@@ -54,7 +55,7 @@ struct Work {
 
 double seconds(const Work& work, const MachineCosts& costs);
 
-// How fast a core works that touches so many bytes.
-double rate(const Rates& rates, double touched_bytes, const MachineCosts& costs);
+// How fast a core works that touches so many bytes, next to others that share the cache: so many cores in all.
+double rate(const Rates& rates, double touched_bytes, const MachineCosts& costs, double sharing = 1);
 
 }  // namespace holon

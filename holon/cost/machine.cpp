@@ -55,6 +55,7 @@ constexpr Number kNumbers[] = {
     {"row", &MachineCosts::row_s},
     {"pull", &MachineCosts::pull_s},
     {"cache", &MachineCosts::cache_bytes},
+    {"shared_cache", &MachineCosts::shared_cache_bytes},
     {"cores", &MachineCosts::cores},
     {"memory", &MachineCosts::memory_bytes_per_s},
     {"net_latency", &MachineCosts::net_latency_s},
@@ -171,7 +172,7 @@ MachineCosts costs_of_threads(int ranks) {
     for (int r = 0; r < n; ++r) everyone.push_back(r);
     Pairs pairs(everyone, rank);
     auto seen = measure_syncs(
-        n, [&] { pairs.sync(); }, [&] { comm::communicator(everyone).barrier(); });
+        n, comm::world().spin_ns() > 0, [&] { pairs.sync(); }, [&] { comm::communicator(everyone).barrier(); });
     if (rank == 0) times = seen, spinning = comm::world().spin_ns() > 0;
   });
   put_syncs(costs, times, spinning);
@@ -233,7 +234,7 @@ void agree(const comm::Joined& joined) {
     Aside aside;
     Pairs pairs(here, static_cast<int>(place));
     times = measure_syncs(
-        n, [&] { pairs.sync(); }, [&] { comm::communicator(here).barrier(); });
+        n, comm::world().spin_ns() > 0, [&] { pairs.sync(); }, [&] { comm::communicator(here).barrier(); });
   }
   MachineCosts between;
   if (!hosts.one_host()) {

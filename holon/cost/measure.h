@@ -12,10 +12,11 @@ namespace holon {
 MachineCosts measure_memory(const MachineCosts& base, int cores);
 
 // How long it takes two ranks to synchronize, and each further one. Called by n ranks, the index-th being the caller,
-// all of whom synchronize in all(), and each with at most one other in pair().
+// all of whom synchronize in all(), and each with at most one other in pair(). spinning: ranks that
+// wait keep their cores.
 struct SyncTimes {
   double pair_s = 0, rank_s = 0;
 };
-SyncTimes measure_syncs(int n, const std::function<void()>& pair, const std::function<void()>& all);
+SyncTimes measure_syncs(int n, bool spinning, const std::function<void()>& pair, const std::function<void()>& all);
 
 }  // namespace holon

@@ -42,6 +42,24 @@ TEST(Cost, RatesFallFromTheCacheToMemory) {
   EXPECT_GT(between, c.copy.mid);
 }
 
+TEST(Cost, TheSharedCacheIsDividedByWhoIsAtWork) {
+  MachineCosts c;
+  c.cache_bytes = 1 << 20;
+  c.shared_cache_bytes = 32 << 20;
+  EXPECT_EQ(rate(c.copy, 8 << 20, c), c.copy.mid);  // a quarter of it
+  EXPECT_EQ(rate(c.copy, 32 << 20, c), c.copy.far);
+  EXPECT_EQ(rate(c.copy, 8 << 20, c, 4), c.copy.far);
+  const double half = rate(c.copy, 16 << 20, c);
+  EXPECT_LT(half, c.copy.mid);
+  EXPECT_GT(half, c.copy.far);
+  // The memory's limit comes in as work leaves the cache, not at once.
+  Work w;
+  for (int rank = 0; rank < 2; ++rank) w.copy.add(2 << 20);
+  MachineCosts narrow = c;
+  narrow.memory_bytes_per_s = c.copy.far;
+  EXPECT_EQ(seconds(w, narrow), seconds(w, c));
+}
+
 TEST(Cost, RanksBeyondTheCoresWait) {
   Work w;
   for (int rank = 0; rank < 8; ++rank) w.copy.add(1 << 20);
