@@ -10,6 +10,7 @@
 #include "holon/boxing/planner.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/comm/core/communicator.h"
+#include "holon/comm/core/context_handoff.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
@@ -52,6 +53,8 @@ inline int world_size() { return Context::current().world_size(); }
 
 // run_ranks(2, [](int rank) { ... }): ranks as threads of this process, their own world.
 using comm::run_ranks;
+// For threads that a rank starts itself.
+using comm::ContextHandoff;
 // Waits for all ranks. Collective.
 inline void barrier() {
   if (world_size() > 1) comm::communicator(Placement::all("cpu").ranks()).barrier();

@@ -46,7 +46,8 @@ def declarations(text):
             yield f"{name}(Tensor x) -> Tensor", ".in_place()"
         else:
             yield f"{name}(Tensor x, Tensor other) -> Tensor", ".in_place()"
-            yield f"{name}_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor", ".in_place()"
+            overload = f'.in_place().overload_of("{name}")'
+            yield f"{name}_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor", overload
 
 
 def split_args(text):
@@ -78,15 +79,19 @@ class Arg:
 
     def cpp_type(self, field=False):
         if self.tensor:
-            t = "std::vector<Tensor>" if self.list else "Tensor"
-            return t if field else f"const {t}&"
+            if self.list:
+                return "std::vector<Tensor>" if field else "TensorList"
+            return "Tensor" if field else "const Tensor&"
         if self.base == "placement":
             return "Placement"
         if self.base == "sbp":
             return "NdSbp"
-        t = ("std::vector<int64_t>" if self.long_list else "Dims") if self.list else SCALAR_TYPES[self.base]
-        if self.optional:
-            t = f"std::optional<{t}>"
+        if self.list and not self.long_list:
+            t = ("Optional" if self.optional else "") + (f"ExpandingDims<{self.repeat}>" if self.repeat else "Dims")
+        else:
+            t = "std::vector<int64_t>" if self.list else SCALAR_TYPES[self.base]
+            if self.optional:
+                t = f"std::optional<{t}>"
         return t if field or not self.list else f"const {t}&"
 
     def cpp_default(self):

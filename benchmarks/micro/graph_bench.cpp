@@ -40,7 +40,7 @@ struct Layers {
   std::vector<flow::Tensor> weights, biases;
   Layers(const std::vector<int64_t>& widths) {
     for (size_t i = 0; i + 1 < widths.size(); ++i) {
-      weights.push_back(flow::mul_scalar(flow::randn({widths[i + 1], widths[i]}), 0.05).detach());
+      weights.push_back(flow::mul(flow::randn({widths[i + 1], widths[i]}), 0.05).detach());
       biases.push_back(flow::zeros({widths[i + 1]}));
       weights.back().set_requires_grad();
       biases.back().set_requires_grad();

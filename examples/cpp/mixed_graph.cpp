@@ -37,7 +37,7 @@ struct Graph : nn::Graph {
     set_stage(model.stage0, 0, model.p01);
     set_stage(model.stage1, 1, model.p23);
   }
-  flow::TensorVec build(std::span<const flow::Tensor> in) override {
+  std::vector<flow::Tensor> build(flow::TensorList in) override {
     auto [out0, out1] = model(in[0]);
     return {out0, out1};
   }

@@ -51,7 +51,7 @@ struct TrainJob : nn::Graph {
     register_module("lenet", lenet);
     add_optimizer(sgd);
   }
-  flow::TensorVec build(std::span<const flow::Tensor> in) override {
+  std::vector<flow::Tensor> build(flow::TensorList in) override {
     auto logits = lenet(in[0]);
     auto loss = flow::cross_entropy(logits, in[1].to_global(lenet.p1, broadcast()));
     loss.backward();

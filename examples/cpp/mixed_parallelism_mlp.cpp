@@ -35,7 +35,7 @@ struct TrainJob : nn::Graph {
     register_module("mlp", mlp);
     add_optimizer(sgd);
   }
-  flow::TensorVec build(std::span<const flow::Tensor> in) override {
+  std::vector<flow::Tensor> build(flow::TensorList in) override {
     auto loss = flow::cross_entropy(mlp(in[0]), in[1]);
     loss.backward();
     return {loss};

@@ -154,7 +154,7 @@ struct Step : nn::Graph {
     set_stage(model.norm, static_cast<int>(model.layouts.size()) - 1, model.last().placement);
     set_stage(model.head, static_cast<int>(model.layouts.size()) - 1, model.last().placement);
   }
-  flow::TensorVec build(std::span<const Tensor> in) override {
+  std::vector<flow::Tensor> build(flow::TensorList in) override {
     auto loss = model.loss(in[0], in[1]);
     loss.backward();
     return {loss};

@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "holon/base/index.h"
+#include "holon/base/integer.h"
+#include "holon/base/print.h"
 
 namespace holon {
 
@@ -17,6 +20,9 @@ inline constexpr int kMaxAxes = 8;
 class Dims {
  public:
   Dims() = default;
+  // One number alone: sum(x, 1), ones(4).
+  template <Integer T>
+  Dims(T n) : Dims({static_cast<int64_t>(n)}) {}
   Dims(std::initializer_list<int64_t> v) { assign(v.begin(), v.size()); }
   Dims(std::span<const int64_t> v) { assign(v.data(), v.size()); }
   Dims(const std::vector<int64_t>& v) { assign(v.data(), v.size()); }
@@ -91,6 +97,41 @@ class Dims {
 
   int size_ = 0;
   int64_t v_[kMaxAxes];
+};
+
+// The argument of an op that may leave its axes out: sum(x), sum(x, 1), sum(x, {0, 1}).
+struct OptionalDims : std::optional<Dims> {
+  OptionalDims() = default;
+  OptionalDims(std::nullopt_t) {}
+  template <Integer T>
+  OptionalDims(T n) : optional(Dims(n)) {}
+  OptionalDims(std::initializer_list<int64_t> v) : optional(Dims(v)) {}
+  OptionalDims(const std::vector<int64_t>& v) : optional(Dims(v)) {}
+  OptionalDims(const Dims& dims) : optional(dims) {}
+  OptionalDims(const std::optional<Dims>& dims) : optional(dims) {}
+};
+
+// N numbers, one for each axis of a window; one number alone stands for all of them: max_pool2d(x, 2).
+template <int N>
+struct ExpandingDims : Dims {
+  template <Integer T>
+  ExpandingDims(T n) : ExpandingDims(Dims(n)) {}
+  ExpandingDims(std::initializer_list<int64_t> v) : ExpandingDims(Dims(v)) {}
+  ExpandingDims(const std::vector<int64_t>& v) : ExpandingDims(Dims(v)) {}
+  ExpandingDims(const Dims& dims) : Dims(dims.size() == 1 ? filled(N, dims[0]) : dims) {}
+};
+
+template <int N>
+struct OptionalExpandingDims : OptionalDims {
+  OptionalExpandingDims() = default;
+  OptionalExpandingDims(std::nullopt_t) {}
+  template <Integer T>
+  OptionalExpandingDims(T n) : OptionalDims(ExpandingDims<N>(n)) {}
+  OptionalExpandingDims(std::initializer_list<int64_t> v) : OptionalDims(ExpandingDims<N>(v)) {}
+  OptionalExpandingDims(const std::vector<int64_t>& v) : OptionalDims(ExpandingDims<N>(v)) {}
+  OptionalExpandingDims(const Dims& dims) : OptionalDims(ExpandingDims<N>(dims)) {}
+  OptionalExpandingDims(const std::optional<Dims>& dims)
+      : OptionalDims(dims ? OptionalDims(ExpandingDims<N>(*dims)) : OptionalDims()) {}
 };
 
 // Row-major strides, in elements.

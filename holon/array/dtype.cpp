@@ -1,5 +1,6 @@
 #include "holon/array/dtype.h"
 
+#include <ostream>
 #include <utility>
 
 #include "holon/base/error.h"
@@ -20,6 +21,8 @@ const char* name(DType dtype) {
                                    "float16", "bfloat16", "float32", "float64"};
   return kName[static_cast<int>(dtype)];
 }
+
+std::ostream& operator<<(std::ostream& to, DType dtype) { return to << name(dtype); }
 
 void detail::fail_not_floating(DType dtype) {
   fail_type("a floating point dtype is needed here; found {}. Convert the tensor first, e.g. x.to(float32).",

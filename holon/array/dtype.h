@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <iosfwd>
 #include <string_view>
 
 namespace holon {
@@ -25,6 +26,7 @@ size_t size_bytes(DType dtype);
 bool is_floating(DType dtype);
 int category(DType dtype);      // 0 bool, 1 integer, 2 floating point
 const char* name(DType dtype);  // "float32"
+std::ostream& operator<<(std::ostream& to, DType dtype);
 // The type that an operation on both takes place in (NumPy's lattice with PyTorch's rule: a float beats any integer).
 DType promote(DType a, DType b);
 

@@ -326,7 +326,7 @@ std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> 
 }  // namespace autograd
 
 void Tensor::backward(const Tensor& gradient, bool retain_graph, bool create_graph) const {
-  autograd::backward({this, 1}, {&gradient, 1}, retain_graph, create_graph);
+  autograd::backward(std::span(this, 1), std::span(&gradient, 1), retain_graph, create_graph);
 }
 
 }  // namespace holon

@@ -9,12 +9,12 @@ namespace holon::autograd {
 // Adds the gradients of all leaves below the roots to their grad. gradients[i] may be undefined for a scalar root
 // (one). Errors: a root that requires no grad; a root of several elements without a gradient; a gradient of another
 // shape. Collective where the roots are global.
-void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, bool retain_graph, bool create_graph);
+void backward(TensorList roots, TensorList gradients, bool retain_graph, bool create_graph);
 
 // Returns d(roots)/d(inputs) and leaves every grad as it is. Errors: as backward(); an input that the roots do not
 // depend on, unless allow_unused (its gradient is then undefined). With create_graph, a gradient that is the same
 // everywhere has the derivative zero.
-std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> inputs,
-                         std::span<const Tensor> gradients, bool retain_graph, bool create_graph, bool allow_unused);
+std::vector<Tensor> grad(TensorList roots, TensorList inputs,
+                         TensorList gradients, bool retain_graph, bool create_graph, bool allow_unused);
 
 }  // namespace holon::autograd

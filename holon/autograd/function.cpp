@@ -62,7 +62,7 @@ class FunctionNode final : public Node {
     if (member) {
       int index = in_[0].spec->placement.index_of(Context::current().rank());
       given = checked(call_.backward(parts), [&](size_t i) {
-        return slice_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape;
+        return region_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape;
       });
       for (size_t i = 0; i < given.size(); ++i)
         if (given[i].defined() && given[i].dtype() != dtypes_[i]) given[i] = cast(given[i], dtypes_[i]);
@@ -104,14 +104,15 @@ class FunctionNode final : public Node {
 
   Array zeros_for(size_t i) const {
     int index = in_[i].spec->placement.index_of(Context::current().rank());
-    Array a = Array::empty(slice_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape, dtypes_[i],
+    Array a = Array::empty(region_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape, dtypes_[i],
                            in_[i].spec->placement.device());
     kernels::fill(a, 0);
     return a;
   }
 
   template <class Shape>
-  TensorVec checked(TensorVec given, Shape shape_of) const {
+  TensorVec checked(std::vector<Tensor> result, Shape shape_of) const {
+    TensorVec given{std::span<const Tensor>(result)};
     if (given.size() != in_.size())
       fail_runtime(
           "backward of {}: returned {} gradients for {} inputs. Return one for each, undefined for those without.",
@@ -131,7 +132,7 @@ class FunctionNode final : public Node {
 };
 
 // forward on the local parts; inputs become the redistributed ones.
-TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
+std::vector<Tensor> run_on_parts(const FunctionCall& call, TensorVec& inputs) {
   SmallVec<Meta, 4> in;
   SmallVec<const GlobalSpec*, 4> specs;
   std::vector<Dims> shapes;
@@ -166,14 +167,14 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
     inputs[i] = redistributed(call.name.c_str(), inputs[i], chosen.in[i]);
     if (index >= 0) parts.push_back(Tensor::local(inputs[i].array()));
   }
-  TensorVec given;
+  std::vector<Tensor> given;
   if (index >= 0) {
     given = call.forward(parts);
     if (given.size() != out.size())
       fail_runtime("{}: forward returned {} tensors, its rule \"{}\" has {} outputs.", call.name, given.size(),
                    call.rule, out.size());
   }
-  TensorVec outs;
+  std::vector<Tensor> outs;
   for (size_t o = 0; o < out.size(); ++o) {
     Array part;
     if (index >= 0) {
@@ -183,7 +184,7 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
       if (given[o].dtype() != out[o].dtype)
         fail_type("{}: output {} is {}; with a sharding rule the outputs have the dtype of the first input, {}.",
                   call.name, o, name(given[o].dtype()), name(out[o].dtype));
-      Dims want = slice_of(out[o].shape, placement, chosen.out[o]->nd_sbp, index).shape;
+      Dims want = region_of(out[o].shape, placement, chosen.out[o]->nd_sbp, index).shape;
       if (given[o].shape() != want)
         fail_runtime("{}: output {} has shape {} on {}; by the rule \"{}\" the logical shape is {} and, under {}, this "
                      "part's is {}. Fix the rule or give infer.",
@@ -197,7 +198,8 @@ TensorVec run_on_parts(const FunctionCall& call, TensorVec& inputs) {
 
 }  // namespace
 
-TensorVec apply_function(FunctionCall call, TensorVec inputs) {
+std::vector<Tensor> apply_function(FunctionCall call, TensorList given) {
+  TensorVec inputs(given);
   if (inputs.empty()) fail_value("{}: no tensor was passed.", call.name);
   bool global = false, needed = false;
   for (auto& t : inputs) {
@@ -211,7 +213,7 @@ TensorVec apply_function(FunctionCall call, TensorVec inputs) {
          "Declare it as an op "
          "(docs/guides/adding-an-op.md), or leave out the rule.",
          call.name);
-  TensorVec outs;
+  std::vector<Tensor> outs;
   {
     NoGradGuard no_grad;
     outs = on_parts ? run_on_parts(call, inputs) : call.forward(inputs);

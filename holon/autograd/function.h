@@ -19,10 +19,10 @@ struct FunctionCall {
   std::string rule;
   bool linear = false;  // a partial sum may pass, jointly in all inputs
   // Gets local tensors (with a rule) or any, unrecorded; returns the outputs.
-  std::function<TensorVec(std::span<const Tensor> inputs)> forward;
+  std::function<std::vector<Tensor>(TensorList inputs)> forward;
   // Gets the gradient of each output (undefined where nothing reached it), and returns one per input, undefined ones
   // too.
-  std::function<TensorVec(std::span<const Tensor> grads)> backward;
+  std::function<std::vector<Tensor>(TensorList grads)> backward;
   // The outputs' logical shapes from the inputs'. Empty: by the rule, where each size is that of its factor.
   std::function<std::vector<Dims>(std::span<const Dims> inputs)> infer;
 };
@@ -30,6 +30,6 @@ struct FunctionCall {
 // Calls forward and records backward. With a rule and global inputs: collective where inputs must be redistributed;
 // ranks outside the placement run nothing. Errors: inputs on different placements or local ones among global; an output
 // whose local shape is not that of its part; a gradient of another shape than its input; gradients of another number.
-TensorVec apply_function(FunctionCall call, TensorVec inputs);
+std::vector<Tensor> apply_function(FunctionCall call, TensorList inputs);
 
 }  // namespace holon::autograd

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <sstream>
 
@@ -84,6 +85,30 @@ Context& Context::of_process() {
     return made;
   }();
   return *context;
+}
+
+std::unique_ptr<Context> Context::sibling() const {
+  auto made = std::make_unique<Context>(rank_, world_size_, local_rank_, local_world_size_);
+  made->threads_ = threads_;
+  return made;
+}
+
+Context& Context::of_thread() {
+  static std::atomic<int> threads{0};
+  static constinit thread_local Context* known = nullptr;
+  if (!known) {
+    const int number = threads++;
+    if (number == 0) {
+      known = &of_process();
+    } else {
+      static thread_local std::unique_ptr<Context> own;
+      own = of_process().sibling();
+      own->number_ = number;
+      own->other_thread_ = true;
+      known = own.get();
+    }
+  }
+  return *known;
 }
 
 std::string rank_text() {

@@ -1,5 +1,6 @@
 // What a rank has of its own. Ranks may be processes or threads, so nothing that belongs to a rank is a process-wide
-// variable: it hangs off the Context that the current thread points to.
+// variable: it hangs off the Context that the current thread points to. Not thread-safe: a context is used by one thread
+// at a time, and a rank that works in several threads has one for each.
 #pragma once
 
 #include <memory>
@@ -18,15 +19,19 @@ class Context {
   Context& operator=(const Context&) = delete;
   ~Context();
 
-  // The context of the rank that this thread works for. A thread that no run_ranks() started belongs to the process's
-  // own rank, which RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe (Open MPI's and SLURM's names are read
-  // too).
+  // The context that this thread works in. That of a thread which no run_ranks() started and which took no rank
+  // (comm::ContextHandoff) is of the process's own rank: of_process() for the first thread that asks, one of its own for
+  // every other.
   static Context& current() {
     if (!current_) [[unlikely]]
-      current_ = &of_process();
+      current_ = &of_thread();
     return *current_;
   }
+  // That of the process's own rank, which RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE describe (Open MPI's and
+  // SLURM's names are read too).
   static Context& of_process();
+  // Another context of the same rank, for another thread: with nothing in it yet.
+  std::unique_ptr<Context> sibling() const;
   // Binds this thread to a context and returns the one before; nullptr represents the process's own.
   static Context* exchange(Context* context) {
     Context* before = current_;
@@ -38,6 +43,11 @@ class Context {
   int world_size() const { return world_size_; }
   int local_rank() const { return local_rank_; }
   int local_world_size() const { return local_world_size_; }
+  // That of a thread which has taken no rank, beside the one that the process's rank runs in.
+  bool is_of_other_thread() const { return other_thread_; }
+  // How many siblings there were when this one was made, among those of the rank.
+  int number() const { return number_; }
+  void set_number(int number) { number_ = number; }
   // True where the ranks of this world are threads of one process.
   bool ranks_are_threads() const { return threads_; }
   void set_ranks_are_threads() { threads_ = true; }
@@ -62,10 +72,12 @@ class Context {
 
  private:
   static size_t next_index();
+  static Context& of_thread();
   static constinit thread_local Context* current_;  // constinit: read without asking whether it has been initialised
 
   int rank_, world_size_, local_rank_, local_world_size_;
-  bool threads_ = false, autocast_ = false;
+  int number_ = 0;
+  bool threads_ = false, other_thread_ = false, autocast_ = false;
   Tracer* tracer_ = nullptr;
   std::vector<std::shared_ptr<void>> parts_;
 };

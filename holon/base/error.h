@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <concepts>
 #include <exception>
 #include <string>
 #include <utility>
+
+#include "holon/base/print.h"
 
 namespace holon {
 
@@ -64,14 +65,9 @@ template <class... Args>
   detail::throw_internal(file, line, condition, format, fmt::make_format_args(args...));
 }
 
-// Values with a str() can be in messages as they are (fmt/ranges.h would make that ambiguous: it is not used).
-template <class T>
-concept Printable = requires(const T& t) {
-  { t.str() } -> std::same_as<std::string>;
-};
-
 }  // namespace holon
 
+// Values with a str() can be in messages as they are (fmt/ranges.h would make that ambiguous: it is not used).
 template <holon::Printable T>
 struct fmt::formatter<T> {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }

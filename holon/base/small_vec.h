@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <new>
 #include <span>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 #include "holon/base/index.h"
 
@@ -53,6 +55,8 @@ class SmallVec {
   const T* end() const { return data_ + size_; }
   operator std::span<const T>() const { return {data_, size_}; }
   operator std::span<T>() { return {data_, size_}; }
+  operator std::vector<T>() const& { return {begin(), end()}; }
+  operator std::vector<T>() && { return {std::make_move_iterator(begin()), std::make_move_iterator(end())}; }
 
   template <class... A>
   T& emplace_back(A&&... a) {

@@ -40,7 +40,7 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
   const int index = p.index_of(Context::current().rank()), source = source_of(*spec, index);
   const comm::PullsByMember pulls(index, [&](int member) {
     std::vector<comm::Pull> all;
-    const int64_t count = slice_of(shape, p, spec->nd_sbp, member).shape.numel();
+    const int64_t count = region_of(shape, p, spec->nd_sbp, member).shape.numel();
     if (const int from = source_of(*spec, member); from != member && count > 0)
       all.push_back(comm::row_pull({from}, 0, 0, count));
     return all;

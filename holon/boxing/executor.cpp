@@ -51,7 +51,7 @@ Array execute(const Plan& plan, const Array& in) {
   LiveLog live(plan);
   int rank = Context::current().rank();
   if (int index = plan.from()->placement.index_of(rank); index >= 0) {
-    Dims expected = slice_of(plan.shape(), plan.from()->placement, plan.from()->nd_sbp, index).shape;
+    Dims expected = region_of(plan.shape(), plan.from()->placement, plan.from()->nd_sbp, index).shape;
     HOLON_CHECK(in.defined() && in.shape == expected && in.dtype == plan.dtype(),
                 "the part of {} on {} should be {} {}, but is {} {}", plan.shape(), rank_text(),
                 holon::name(plan.dtype()), expected, holon::name(in.dtype), in.shape);

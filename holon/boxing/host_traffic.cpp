@@ -109,7 +109,7 @@ struct HostTraffic::Impl {
   }
 
   Part part_of(const GlobalSpec& spec, int index) const {
-    const Slice s = slice_of(shape, spec.placement, spec.nd_sbp, index);
+    const Region s = region_of(shape, spec.placement, spec.nd_sbp, index);
     Part p{s.offset, s.offset, spec.placement.coordinate(index)};
     for (int d = 0; d < p.hi.size(); ++d) p.hi[d] += s.shape[d];
     return p;

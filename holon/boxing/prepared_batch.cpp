@@ -71,7 +71,7 @@ struct PreparedBatch::Data {
     const auto line = static_cast<int64_t>(64 / item());
     for (const Dims& shape : shapes) {
       l.at.push_back(l.elements);
-      l.shapes.push_back(slice_of(shape, spec.placement, spec.nd_sbp, index).shape);
+      l.shapes.push_back(region_of(shape, spec.placement, spec.nd_sbp, index).shape);
       l.elements += (l.shapes.back().numel() + line - 1) / line * line;
     }
     return l;

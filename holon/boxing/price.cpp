@@ -164,7 +164,7 @@ struct Pricer::Impl {
         cells->absent[j] = index < 0;
         if (index < 0) continue;
       }
-      Slice s = slice_of(shape, p, l.spec.nd_sbp, index);
+      Region s = region_of(shape, p, l.spec.nd_sbp, index);
       for (size_t d = 0; d < k; ++d) {
         cells->lo[d * n + j] = s.offset[cut[d]];
         cells->hi[d * n + j] = s.offset[cut[d]] + s.shape[cut[d]];
@@ -320,7 +320,7 @@ struct Pricer::Impl {
     }
     if (reads)
       for (int i = 0; i < target.size(); ++i) {
-        int64_t elements = slice_of(shape, target, to.spec.nd_sbp, i).shape.numel();
+        int64_t elements = region_of(shape, target, to.spec.nd_sbp, i).shape.numel();
         int64_t mine = balanced_split(elements, summed, addend_place(from.spec, fixed, i)).size;
         (*reads)[to_size(i)] = (mine * (summed - 1) + elements - mine) * item;
       }
@@ -401,7 +401,7 @@ Pricer::~Pricer() = default;
 int Pricer::add(bool on_target, const NdSbp& nd_sbp) {
   on_target &= !impl_->one_placement;
   const Placement& p = impl_->placements[on_target];
-  Dims part = slice_of(impl_->shape, p, nd_sbp, 0).shape;
+  Dims part = region_of(impl_->shape, p, nd_sbp, 0).shape;
   int64_t numel = part.numel();
   impl_->layouts.push_back({on_target, {p, nd_sbp}, part, numel, nullptr, nullptr});
   if (impl_->traffic) impl_->traffic->add({p, nd_sbp}, on_target);

@@ -48,11 +48,11 @@ RankStep::RankStep(const Plan& plan, size_t number, int rank)
     shape_ = transfer_->shape;
     return;
   }
-  const Slice dst = slice_of(plan.shape(), to.placement, to.nd_sbp, index);
+  const Region dst = region_of(plan.shape(), to.placement, to.nd_sbp, index);
   shape_ = dst.shape;
   zeros_ = step_->kind == StepKind::kZeroFill;
   if ((!zeros_ && dst.shape.numel() == 0) || own < 0) return;
-  const Slice src = slice_of(plan.shape(), from.placement, from.nd_sbp, own);
+  const Region src = region_of(plan.shape(), from.placement, from.nd_sbp, own);
   at_.resize(dst.shape.size());
   if (!zeros_) {
     for (int i = 0; i < at_.size(); ++i) at_[i] = dst.offset[i] - src.offset[i];

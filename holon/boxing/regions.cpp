@@ -79,13 +79,13 @@ struct Asked {
   }
   std::vector<int64_t> give;  // elements, by rank
   // The part of the source's index-th rank.
-  const Slice& part(const GlobalSpec& from, const Dims& shape, int64_t index) {
+  const Region& part(const GlobalSpec& from, const Dims& shape, int64_t index) {
     if (parts.empty()) parts.resize(to_size(from.placement.size()));
-    std::optional<Slice>& known = at_index(parts, index);
-    if (!known) known = slice_of(shape, from.placement, from.nd_sbp, static_cast<int>(index));
+    std::optional<Region>& known = at_index(parts, index);
+    if (!known) known = region_of(shape, from.placement, from.nd_sbp, static_cast<int>(index));
     return *known;
   }
-  std::vector<std::optional<Slice>> parts;
+  std::vector<std::optional<Region>> parts;
   // By host, source part and region: the replica of it that a rank of that host takes from another host. The next one
   // that wants the region takes the same, so that it crosses once.
   std::map<std::tuple<int, int64_t, std::vector<int64_t>>, int64_t> crossing;
@@ -95,7 +95,7 @@ struct Asked {
 std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, const SourceGrid& grid,
                            const Dims& shape, int index, const HostMap& hosts, Asked& asked) {
   std::vector<int64_t>& give = asked.give;
-  Slice dst = slice_of(shape, to.placement, to.nd_sbp, index);
+  Region dst = region_of(shape, to.placement, to.nd_sbp, index);
   std::vector<Pull> pulls;
   if (dst.shape.numel() == 0) return pulls;
   Dims dst_strides = contiguous_strides(dst.shape);
@@ -116,8 +116,8 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
   }
   auto ranks = from.placement.ranks();
   for_each_point(grid.keys, grid.strides, [&](int64_t key) {
-    const Slice& part = asked.part(from, shape, base + key);
-    Slice src = part, region;
+    const Region& part = asked.part(from, shape, base + key);
+    Region src = part, region;
     if (!intersect(part, dst, &region)) return;
 
     const int me = at_index(to.placement.ranks(), index);
@@ -193,7 +193,7 @@ std::vector<int> ranks_of(const GlobalSpec& from, const GlobalSpec& to) {
   return ranks;
 }
 
-bool intersect(const Slice& a, const Slice& b, Slice* out) {
+bool intersect(const Region& a, const Region& b, Region* out) {
   out->offset = a.offset;
   out->shape = a.shape;
   for (int i = 0; i < a.offset.size(); ++i) {
@@ -275,7 +275,7 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
     place(t, rank);
     return t;
   }
-  t.shape = slice_of(shape, to.placement, to.nd_sbp, index).shape;
+  t.shape = region_of(shape, to.placement, to.nd_sbp, index).shape;
 
   SourceGrid grid(from, fixed);
   Asked asked(from);
@@ -312,7 +312,7 @@ std::vector<Transfer> transfers_of(const GlobalSpec& from, const GlobalSpec& to,
     Transfer t;
     t.members = group;
     if (const int index = to.placement.index_of(rank); index >= 0) {
-      t.shape = slice_of(shape, to.placement, to.nd_sbp, index).shape;
+      t.shape = region_of(shape, to.placement, to.nd_sbp, index).shape;
       t.pulls = std::move(at_index(pulls, index));
     }
     place(t, rank);

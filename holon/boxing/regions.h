@@ -59,6 +59,6 @@ std::vector<Transfer> transfers_of(const GlobalSpec& from, const GlobalSpec& to,
 void split_in_phases(Transfer& t);
 
 // The common region of two slices, false if it is empty.
-bool intersect(const Slice& a, const Slice& b, Slice* out);
+bool intersect(const Region& a, const Region& b, Region* out);
 
 }  // namespace holon::boxing

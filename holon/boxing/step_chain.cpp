@@ -51,7 +51,7 @@ StepChain::StepChain(const Plan& plan, size_t first, size_t last, int rank, Inpu
   const GlobalSpec& to = last > first ? *steps[last - 1].to : from;
   auto part = [&](const GlobalSpec& s, Dims* shape) {
     const int index = s.placement.index_of(rank);
-    if (index >= 0) *shape = slice_of(plan.shape(), s.placement, s.nd_sbp, index).shape;
+    if (index >= 0) *shape = region_of(plan.shape(), s.placement, s.nd_sbp, index).shape;
     return index >= 0;
   };
   has_in_ = part(from, &in_shape_);

@@ -204,7 +204,7 @@ std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
     Dims at = p.coordinate(i);
     bool first = true;  // along the axes on which ranks hold the same
     for (int a = 0; a < at.size(); ++a) first &= spec.nd_sbp[a].is_split() || at[a] == 0;
-    Slice slice = slice_of(shape, p, spec.nd_sbp, i);
+    Region slice = region_of(shape, p, spec.nd_sbp, i);
     if (first && slice.shape.numel() > 0) parts.push_back({file_of(at_index(p.ranks(), i)), slice.offset, slice.shape});
   }
   return parts;

@@ -147,7 +147,7 @@ Tensor read_local(Source& source, const TensorInfo& info, Device device) {
 Tensor read_global(Source& source, const TensorInfo& info, const GlobalSpec* spec) {
   Array part;
   if (int index = spec->placement.index_of(Context::current().rank()); index >= 0) {
-    Slice slice = slice_of(info.shape, spec->placement, spec->nd_sbp, index);
+    Region slice = region_of(info.shape, spec->placement, spec->nd_sbp, index);
     part = source.read(info.name, slice.offset, slice.shape);
     part = kernels::on_device(part, spec->placement.device());
   }

@@ -185,9 +185,8 @@ class Aside {
  public:
   Aside()
       : world_(comm::shared_world()),
-        own_(Context::current()),
-        context_(own_.rank(), own_.world_size(), own_.local_rank(), own_.local_world_size()),
-        guard_(context_) {
+        context_(Context::current().sibling()),
+        guard_(*context_) {
     comm::adopt_world(std::move(world_));
     comm::set_channel(kMeasuringChannel);
   }
@@ -195,8 +194,7 @@ class Aside {
  private:
   static constexpr int kMeasuringChannel = 2;
   std::shared_ptr<comm::World> world_;
-  Context& own_;
-  Context context_;
+  std::unique_ptr<Context> context_;
   ContextGuard guard_;
 };
 

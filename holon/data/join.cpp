@@ -54,7 +54,7 @@ Tensor join_rows(const Tensor& rows, int64_t size, const Placement& placement, c
   Array part;
   int index = placement.index_of(Context::current().rank());
   if (index >= 0) {
-    Slice slice = slice_of(shape, placement, nd_sbp, index);
+    Region slice = region_of(shape, placement, nd_sbp, index);
     Tensor mine = rows.detach();
     if (count == 0) mine = narrow(mine, 0, 0, 0);
     for (int a = 1; a < rows.ndim(); ++a)

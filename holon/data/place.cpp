@@ -19,7 +19,7 @@ std::pair<int64_t, int64_t> part_rows(int64_t size, const Placement& placement, 
   check_nd_sbp({size}, placement, rows, "a batch");
   int index = placement.index_of(Context::current().rank());
   if (index < 0) return {0, 0};
-  Slice slice = slice_of({size}, placement, rows, index);
+  Region slice = region_of({size}, placement, rows, index);
   return {slice.offset[0], slice.shape[0]};
 }
 

@@ -9,6 +9,7 @@
 #include "holon/base/trace.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
+#include "holon/comm/core/context_handoff.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/draw_seed.h"
 #include "holon/dispatch/local_call.h"
@@ -22,10 +23,25 @@
 
 namespace holon {
 
+RandomState::RandomState() {
+  if (const int number = Context::current().number()) seed = hash_words(seed, number);
+}
+
 RandomState& random_state() { return Context::current().part<RandomState>(); }
 
+// A thread that takes a rank draws numbers of its own, which follow from the rank's seed.
+static const bool kSeedInherited = comm::inherit_in_handoff([]() -> std::function<void()> {
+  return [seed = random_state().seed, seeded = random_state().seeded] {
+    random_state().seed = hash_words(seed, Context::current().number());
+    random_state().seeded = seeded;
+  };
+});
+
 void manual_seed(uint64_t seed) {
-  random_state() = {seed, true, 0, 0};
+  RandomState& state = random_state();
+  state.seed = seed;
+  state.seeded = true;
+  state.local_counter = state.global_counter = 0;
   forget_agreed_seeds();
 }
 
@@ -514,12 +530,12 @@ std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, con
   return signatures_of(op, attrs, metas, infer.out_);
 }
 
-TensorVec call(std::string_view name, TensorVec inputs, const std::vector<NamedAttr>& attrs) {
+std::vector<Tensor> call(std::string_view name, TensorList inputs, const std::vector<NamedAttr>& attrs) {
   const OpDef& op = find_op(name);
   if (!op.schema.input_list && inputs.size() != to_size(op.schema.n_inputs))
     fail_type("{}: {} tensors were given, it takes {}; an absent one is Tensor(). Signature: {}", op.name(),
               inputs.size(), op.schema.n_inputs, op.schema.text);
-  return dispatch(op, std::move(inputs), make_attrs(op.schema, attrs));
+  return dispatch(op, TensorVec(inputs), make_attrs(op.schema, attrs));
 }
 
 }  // namespace holon

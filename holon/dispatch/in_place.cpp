@@ -149,13 +149,13 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
   if (recording && (op.body || op.saves_in) && self.array().defined()) {
     Tensor before;
     for (size_t i = 0; i < inputs.size(); ++i)
-      if (inputs[i] == self && (op.body || (op.saves_in >> std::min<size_t>(i, 31) & 1))) {
+      if (inputs[i].is_same(self) && (op.body || (op.saves_in >> std::min<size_t>(i, 31) & 1))) {
         if (!before.defined()) before = copy_of(self);
         inputs[i] = before;
       }
   }
   Tensor result = dispatch_one(op, std::move(inputs), attrs);
-  if (!(result == self)) write_in_place(op.public_name(), self, result);
+  if (!result.is_same(self)) write_in_place(op.public_name(), self, result);
   return self;
 }
 

@@ -12,7 +12,7 @@ LocalCall local_call(std::span<const Meta> in, std::span<const GlobalSpec* const
   Dims coordinate = placement.coordinate(index);
   for (size_t o = 0; o < out.size(); ++o) {
     const NdSbp& sbp = out_specs[o]->nd_sbp;
-    Slice s = slice_of(out[o].shape, placement, sbp, index);
+    Region s = region_of(out[o].shape, placement, sbp, index);
     c.out_shape.push_back(s.shape);
     c.part.out_shape.push_back(out[o].shape);
     c.part.out_offset.push_back(s.offset);
@@ -20,7 +20,7 @@ LocalCall local_call(std::span<const Meta> in, std::span<const GlobalSpec* const
       if (sbp[a].is_partial() && coordinate[a] != 0) c.part.counts_once = false;
   }
   for (size_t i = 0; i < in.size(); ++i) {
-    Slice s = in_specs[i] ? slice_of(in[i].shape, placement, in_specs[i]->nd_sbp, index) : Slice{};
+    Region s = in_specs[i] ? region_of(in[i].shape, placement, in_specs[i]->nd_sbp, index) : Region{};
     c.part.in_shape.push_back(in[i].shape);
     c.part.in_offset.push_back(s.offset);
   }

@@ -88,7 +88,10 @@ class NoGradientNode final : public Node {
 }  // namespace
 
 void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
-  for (auto& x : inputs) node->edges.push_back(edge_of(x));
+  for (auto& x : inputs) {
+    node->edges.push_back(edge_of(x));
+    if (auto& below = node->edges.back().node) node->number_after(*below);
+  }
   for (size_t o = 0; o < outputs.size(); ++o) {
     node->output_dtypes.push_back(outputs[o].dtype());
     if (!is_floating(outputs[o].dtype())) continue;

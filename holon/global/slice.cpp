@@ -4,8 +4,8 @@
 
 namespace holon {
 
-Slice slice_of(const Dims& logical, const Placement& placement, const NdSbp& nd_sbp, int index) {
-  Slice s{Dims::filled(logical.size(), 0), logical};
+Region region_of(const Dims& logical, const Placement& placement, const NdSbp& nd_sbp, int index) {
+  Region s{Dims::filled(logical.size(), 0), logical};
   Dims at = placement.coordinate(index);
   for (int i = 0; i < nd_sbp.size(); ++i) {
     if (!nd_sbp[i].is_split()) continue;

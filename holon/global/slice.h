@@ -22,15 +22,15 @@ inline Interval balanced_split(int64_t n, int64_t parts, int64_t i) {
   return {i * size + (i < more ? i : more), size + (i < more ? 1 : 0)};
 }
 
-struct Slice {
+struct Region {
   Dims offset, shape;
-  bool operator==(const Slice&) const = default;
+  bool operator==(const Region&) const = default;
 };
 
 // The part of the index-th rank. The hierarchy's axes cut in order, each the piece that those before it left (nested).
 // Post: over one copy (P and B axes fixed) the slices are disjoint and cover the shape.
 // Pre: check_nd_sbp() accepts the arguments.
-Slice slice_of(const Dims& logical, const Placement& placement, const NdSbp& nd_sbp, int index);
+Region region_of(const Dims& logical, const Placement& placement, const NdSbp& nd_sbp, int index);
 
 // Errors (RuntimeError), naming the op: not one sbp per axis of the hierarchy, or a split axis that the shape has not.
 void check_nd_sbp(const Dims& shape, const Placement& placement, const NdSbp& nd_sbp, const char* op);

@@ -140,7 +140,7 @@ bool Graph::is_current(Entry& e) {
   return true;
 }
 
-TensorVec Graph::run_build(std::span<const Tensor> symbols) {
+std::vector<Tensor> Graph::run_build(std::span<const Tensor> symbols) {
   ModuleScopes scopes(*this, *graph::Capture::current());
   try {
     return build(symbols);
@@ -197,7 +197,7 @@ graph::Graph Graph::capture_variant(std::span<const Tensor> inputs, const graph:
     if (inputs[i].requires_grad()) symbols.back().set_requires_grad();
     if (i < input_placements_.size() && input_placements_[i]) symbols[i] = on_stage(symbols[i], *input_placements_[i]);
   }
-  TensorVec outputs = run_build(symbols);
+  std::vector<Tensor> outputs = run_build(symbols);
   for (size_t i = 0; i < outputs.size(); ++i)
     if (!outputs[i].defined()) fail_value("{}: output {} of build() is an undefined tensor.", name(), i);
   capture_ends(capture);

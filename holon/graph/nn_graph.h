@@ -4,7 +4,7 @@
 //     Net net;
 //     optim::SGD sgd{net.parameters(), {.lr = 0.1}};
 //     Train() { register_module("net", net); add_optimizer(sgd); }
-//     TensorVec build(std::span<const Tensor> in) override {
+//     std::vector<Tensor> build(TensorList in) override {
 //       Tensor loss = cross_entropy(net(in[0]), in[1]);
 //       loss.backward();
 //       return {loss};
@@ -135,13 +135,13 @@ class Graph {
   Graph& operator=(const Graph&) = delete;
 
   // What a call computes. Called while the graph is captured, with inputs that have no values.
-  virtual TensorVec build(std::span<const Tensor> inputs) = 0;
+  virtual std::vector<Tensor> build(TensorList inputs) = 0;
 
   GraphConfig config;
 
   // Runs build(), compiled. Collective where it communicates. Errors: what build() and the passes raise; a call from
   // inside another graph's build(); a parameter that another graph updates.
-  std::vector<Tensor> operator()(std::span<const Tensor> inputs) { return call(inputs, 0); }
+  std::vector<Tensor> operator()(TensorList inputs) { return call(inputs, 0); }
   template <class... T>
   requires(std::convertible_to<T, Tensor>&&...) std::vector<Tensor>
   operator()(const T&... inputs) {
@@ -149,7 +149,7 @@ class Graph {
     return call({list, sizeof...(T)}, 0);
   }
   // Captures and compiles for inputs like these, which are not read. Collective.
-  void compile(std::span<const Tensor> examples) { entry_for(examples, 0); }
+  void compile(TensorList examples) { entry_for(examples, 0); }
 
   // A line for each signature that was compiled, with what came of it. Modules and the config are before.
   std::string str() const;
@@ -233,7 +233,7 @@ class Graph {
   std::unique_ptr<Entry> capture_entry(std::span<const Tensor> inputs, uint64_t variant);
   std::unique_ptr<Entry> compile_entry(std::span<const Tensor> inputs, uint64_t variant);
   graph::Graph capture_variant(std::span<const Tensor> inputs, const graph::MicroBatches& all, int variant, Entry& e);
-  TensorVec run_build(std::span<const Tensor> symbols);
+  std::vector<Tensor> run_build(std::span<const Tensor> symbols);
   void cut_into_stages(std::span<const Tensor> inputs);
   bool fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const;
   bool is_current(Entry& e);

@@ -21,7 +21,7 @@ Tensor shaped(const Dims& shape, DType dtype, const GlobalSpec* spec, Device dev
   if (spec) {
     const int index = spec->placement.index_of(Context::current().rank());
     if (index < 0) return t;
-    local = slice_of(shape, spec->placement, spec->nd_sbp, index).shape;
+    local = region_of(shape, spec->placement, spec->nd_sbp, index).shape;
     device = spec->placement.device();
   }
   t.impl()->array = Array::placeholder(local, contiguous_strides(local), dtype, device);

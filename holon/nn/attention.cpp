@@ -100,7 +100,7 @@ std::vector<Tensor> MultiheadAttention::run(Tensor query, Tensor key, Tensor val
     fail_value(
         "MultiheadAttention: query, key and value must all have 3 axes, or all 2 for one sample; found {}, {}, {}.",
         query.shape(), key.shape(), value.shape());
-  bool one = n == 2, same = query == key && key == value;
+  bool one = n == 2, same = query.is_same(key) && key.is_same(value);
   auto batch_first = [&](const Tensor& x) { return one ? unsqueeze(x, 0) : batch_first_ ? x : x.transpose(0, 1); };
   query = batch_first(query);
   key = same ? query : batch_first(key);

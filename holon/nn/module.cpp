@@ -37,7 +37,7 @@ struct Module::State {
 namespace {
 
 void append(StateDict& list, const std::string& name, const Tensor& t, bool all_names) {
-  if (all_names || std::none_of(list.begin(), list.end(), [&](auto& e) { return e.second == t; }))
+  if (all_names || std::none_of(list.begin(), list.end(), [&](auto& e) { return e.second.is_same(t); }))
     list.emplace_back(name, t);
 }
 
@@ -198,7 +198,7 @@ void Module::convert(const std::function<Tensor(const std::string&, const Tensor
   for (auto& [name, t] : named_buffers()) append(all, name, t, false);
   for (auto& [name, t] : all) {
     Tensor member = t, value = f(name, member);
-    if (value == member) continue;
+    if (value.is_same(member)) continue;
     member.set_grad({});
     replace_value(member, value);
   }
@@ -277,7 +277,7 @@ LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
   // In the module's order, which is the same on every rank.
   for (auto& [name, t] : own) {
     auto it = find(state, name);
-    if (it == state.end() || it->second == t) continue;
+    if (it == state.end() || it->second.is_same(t)) continue;
     Tensor value = it->second.to(t.dtype());
     if (t.is_global() && value.spec() != t.spec()) value = value.to_global(t.placement(), t.nd_sbp());
     copy_(t, value);

@@ -59,7 +59,7 @@ Tensor BatchNorm::forward(const Tensor& x) const {
   double share = momentum_.value_or(0);
   bool tracks = is_training() && running_mean.defined();
   if (tracks) {
-    add_scalar_(num_batches_tracked, int64_t{1});
+    add_(num_batches_tracked, int64_t{1});
     if (!momentum_ && tracer()) return counted(*this, x, eps_);
     if (!momentum_) share = 1 / num_batches_tracked.item().as_double();
   }

@@ -16,14 +16,14 @@ Embedding::Embedding(int64_t rows, int64_t width, const EmbeddingOptions& o) : p
   NoGradGuard guard;
   NdSbp whole = o.sbp;
   for (int d = 0; d < whole.size(); ++d) whole = whole.with(d, sbp::broadcast());
-  Tensor kept = ne_scalar(arange(rows, {}, int64_t{1}, {.placement = o.placement, .sbp = whole}), *padding_idx_);
+  Tensor kept = ne(arange(rows, {}, int64_t{1}, {.placement = o.placement, .sbp = whole}), *padding_idx_);
   mul_(weight, kept.to(o.dtype).reshape({rows, 1}));
 }
 
 Tensor Embedding::forward(const Tensor& indices) const {
   Tensor rows = embedding(weight, indices);
   if (!padding_idx_) return rows;
-  return where(unsqueeze(ne_scalar(indices, *padding_idx_), -1), rows, rows.detach());
+  return where(unsqueeze(ne(indices, *padding_idx_), -1), rows, rows.detach());
 }
 
 }  // namespace holon::nn

@@ -14,30 +14,30 @@ void floating_infer(Infer& c) {
 void in_x(Grad& g, const Tensor& slope) {
   if (g.needs(1)) g.dx(1, mul(mul(g.dy(), g.x(0)), slope));
 }
-Tensor one_minus(const Tensor& x) { return sub_scalar(x, 1.0, {.reverse = true}); }
+Tensor one_minus(const Tensor& x) { return sub(x, 1.0, {.reverse = true}); }
 // value where the mask is false
 Tensor unless(const Tensor& mask, const Tensor& value) { return masked_fill(value, mask, 0.0); }
 
 // d^2/dx^2 of x sigmoid(a x)
 Tensor silu_curvature(const Tensor& x, double a) {
-  Tensor s = sigmoid(mul_scalar(x, a));
-  Tensor bend = mul(mul_scalar(x, a), add_scalar(mul_scalar(s, -2.0), 1.0));
-  return mul_scalar(mul(mul(s, one_minus(s)), add_scalar(bend, 2.0)), a);
+  Tensor s = sigmoid(mul(x, a));
+  Tensor bend = mul(mul(x, a), add(mul(s, -2.0), 1.0));
+  return mul(mul(mul(s, one_minus(s)), add(bend, 2.0)), a);
 }
 // d^2/dx^2 of x sigmoid(u(x)), u = b (x + c x^3): 2 u' s (1 - s) + x s (1 - s) (u'' + u'^2 (1 - 2 s))
 Tensor gelu_tanh_curvature(const Tensor& x) {
   constexpr double b = 1.5957691216057308, c = 0.044715;
   Tensor square_x = square(x);
-  Tensor s = sigmoid(mul_scalar(mul(x, add_scalar(mul_scalar(square_x, c), 1.0)), b));
-  Tensor slope = mul_scalar(add_scalar(mul_scalar(square_x, 3 * c), 1.0), b), bend = mul_scalar(x, 6 * b * c);
-  Tensor inner = add(bend, mul(square(slope), add_scalar(mul_scalar(s, -2.0), 1.0)));
-  return mul(mul(s, one_minus(s)), add(mul_scalar(slope, 2.0), mul(x, inner)));
+  Tensor s = sigmoid(mul(mul(x, add(mul(square_x, c), 1.0)), b));
+  Tensor slope = mul(add(mul(square_x, 3 * c), 1.0), b), bend = mul(x, 6 * b * c);
+  Tensor inner = add(bend, mul(square(slope), add(mul(s, -2.0), 1.0)));
+  return mul(mul(s, one_minus(s)), add(mul(slope, 2.0), mul(x, inner)));
 }
 // With s = sigmoid(x) and t = tanh(softplus(x)): s (1 - t^2) (2 + x (1 - s) - 2 x t s)
 Tensor mish_curvature(const Tensor& x) {
   Tensor s = sigmoid(x), t = tanh(softplus(x));
-  Tensor inner = mul(x, sub(one_minus(s), mul_scalar(mul(t, s), 2.0)));
-  return mul(mul(s, one_minus(square(t))), add_scalar(inner, 2.0));
+  Tensor inner = mul(x, sub(one_minus(s), mul(mul(t, s), 2.0)));
+  return mul(mul(s, one_minus(square(t))), add(inner, 2.0));
 }
 
 }  // namespace
@@ -208,7 +208,7 @@ HOLON_OP(prelu, "prelu(Tensor x, Tensor weight) -> Tensor")
         w = reshape(w, shape);
       else
         w = reshape(w, {});
-      c.out.push_back(where(gt_scalar(x, 0.0), x, mul(x, w)));
+      c.out.push_back(where(gt(x, 0.0), x, mul(x, w)));
     });
 HOLON_OP(glu, "glu(Tensor x, int dim=-1) -> Tensor")
     .doc("The first half of x along dim times the sigmoid of the second.", "glu(ones(2, 4))")
@@ -244,7 +244,7 @@ HOLON_OP(tanh_backward, "tanh_backward(Tensor dy, Tensor y) -> Tensor")
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, tanh_backward(g.dy(), g.x(1)));
-      in_x(g, mul_scalar(g.x(1), -2.0));
+      in_x(g, mul(g.x(1), -2.0));
     });
 HOLON_OP(sigmoid_backward, "sigmoid_backward(Tensor dy, Tensor y) -> Tensor")
     .doc("Gradient of sigmoid.")
@@ -256,7 +256,7 @@ HOLON_OP(sigmoid_backward, "sigmoid_backward(Tensor dy, Tensor y) -> Tensor")
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, sigmoid_backward(g.dy(), g.x(1)));
-      in_x(g, add_scalar(mul_scalar(g.x(1), -2.0), 1.0));
+      in_x(g, add(mul(g.x(1), -2.0), 1.0));
     });
 // Gradients that read the input x.
 HOLON_OP(gelu_backward, "gelu_backward(Tensor dy, Tensor x) -> Tensor")
@@ -271,7 +271,7 @@ HOLON_OP(gelu_backward, "gelu_backward(Tensor dy, Tensor x) -> Tensor")
       if (g.needs(0)) g.dx(0, gelu_backward(g.dy(), g.x(1)));
       // phi(x) (2 - x^2)
       Tensor s = square(g.x(1));
-      in_x(g, mul(mul_scalar(exp(mul_scalar(s, -0.5)), 0.39894228040143267794), sub_scalar(s, 2.0, {.reverse = true})));
+      in_x(g, mul(mul(exp(mul(s, -0.5)), 0.39894228040143267794), sub(s, 2.0, {.reverse = true})));
     });
 HOLON_OP(gelu_tanh_backward, "gelu_tanh_backward(Tensor dy, Tensor x) -> Tensor")
     .doc("Gradient of gelu by tanh.")
@@ -344,7 +344,7 @@ HOLON_OP(softsign_backward, "softsign_backward(Tensor dy, Tensor x) -> Tensor")
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, softsign_backward(g.dy(), g.x(1)));
-      in_x(g, mul_scalar(mul(sign(g.x(1)), pow_scalar(add_scalar(abs(g.x(1)), 1.0), -3.0)), -2.0));
+      in_x(g, mul(mul(sign(g.x(1)), pow(add(abs(g.x(1)), 1.0), -3.0)), -2.0));
     });
 HOLON_OP(hardsigmoid_backward, "hardsigmoid_backward(Tensor dy, Tensor x) -> Tensor")
     .doc("Gradient of hardsigmoid.")
@@ -367,7 +367,7 @@ HOLON_OP(hardswish_backward, "hardswish_backward(Tensor dy, Tensor x) -> Tensor"
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, hardswish_backward(g.dy(), g.x(1)));
-      if (g.needs(1)) g.dx(1, mul_scalar(unless(ge_scalar(abs(g.x(1)), 3.0), mul(g.dy(), g.x(0))), 1.0 / 3));
+      if (g.needs(1)) g.dx(1, mul(unless(ge(abs(g.x(1)), 3.0), mul(g.dy(), g.x(0))), 1.0 / 3));
     });
 HOLON_OP(selu_backward, "selu_backward(Tensor dy, Tensor x) -> Tensor")
     .doc("Gradient of selu.")
@@ -380,7 +380,7 @@ HOLON_OP(selu_backward, "selu_backward(Tensor dy, Tensor x) -> Tensor")
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, selu_backward(g.dy(), g.x(1)));
       // The slope for x < 0 is its own derivative.
-      if (g.needs(1)) g.dx(1, unless(gt_scalar(g.x(1), 0.0), selu_backward(mul(g.dy(), g.x(0)), g.x(1))));
+      if (g.needs(1)) g.dx(1, unless(gt(g.x(1), 0.0), selu_backward(mul(g.dy(), g.x(0)), g.x(1))));
     });
 
 HOLON_OP(leaky_relu_backward, "leaky_relu_backward(Tensor dy, Tensor x, float negative_slope) -> Tensor")
@@ -409,7 +409,7 @@ HOLON_OP(elu_backward, "elu_backward(Tensor dy, Tensor x, float alpha) -> Tensor
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, elu_backward(g.dy(), g.x(1), g.f("alpha"_attr)));
       if (g.needs(1))
-        g.dx(1, unless(gt_scalar(g.x(1), 0.0), elu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha"_attr))));
+        g.dx(1, unless(gt(g.x(1), 0.0), elu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha"_attr))));
     });
 HOLON_OP(celu_backward, "celu_backward(Tensor dy, Tensor x, float alpha) -> Tensor")
     .doc("Gradient of celu.")
@@ -425,8 +425,8 @@ HOLON_OP(celu_backward, "celu_backward(Tensor dy, Tensor x, float alpha) -> Tens
       if (g.needs(0)) g.dx(0, celu_backward(g.dy(), g.x(1), g.f("alpha"_attr)));
       if (g.needs(1))
         g.dx(1,
-             unless(gt_scalar(g.x(1), 0.0),
-                    div_scalar(celu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha"_attr)), g.f("alpha"_attr))));
+             unless(gt(g.x(1), 0.0),
+                    div(celu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha"_attr)), g.f("alpha"_attr))));
     });
 HOLON_OP(softplus_backward, "softplus_backward(Tensor dy, Tensor x, float beta, float threshold) -> Tensor")
     .doc("Gradient of softplus.")
@@ -440,8 +440,8 @@ HOLON_OP(softplus_backward, "softplus_backward(Tensor dy, Tensor x, float beta, 
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, softplus_backward(g.dy(), g.x(1), g.f("beta"_attr), g.f("threshold"_attr)));
-      Tensor u = mul_scalar(g.x(1), g.f("beta"_attr)), s = sigmoid(u);
-      in_x(g, unless(gt_scalar(u, g.f("threshold"_attr)), mul_scalar(mul(s, one_minus(s)), g.f("beta"_attr))));
+      Tensor u = mul(g.x(1), g.f("beta"_attr)), s = sigmoid(u);
+      in_x(g, unless(gt(u, g.f("threshold"_attr)), mul(mul(s, one_minus(s)), g.f("beta"_attr))));
     });
 HOLON_OP(hardtanh_backward, "hardtanh_backward(Tensor dy, Tensor x, float min_val, float max_val) -> Tensor")
     .doc("Gradient of hardtanh.")

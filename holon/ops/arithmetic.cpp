@@ -25,18 +25,18 @@ void div_grad(Grad& g) {
 void pow_grad(Grad& g) {
   if (g.needs(0)) {
     // x ** 0 has slope 0, where 0 * 0 ** -1 would make NaN.
-    Tensor slope = mul(g.x(1), pow(g.x(0), sub_scalar(g.x(1), 1)));
-    g.dx(0, reduce_to(mul(g.dy(), where(eq_scalar(g.x(1), 0), zeros_like(slope), slope)), g.in_shape(0)));
+    Tensor slope = mul(g.x(1), pow(g.x(0), sub(g.x(1), 1)));
+    g.dx(0, reduce_to(mul(g.dy(), where(eq(g.x(1), 0), zeros_like(slope), slope)), g.in_shape(0)));
   }
   if (g.needs(1)) {
     // 0 ** y has slope 0 in y, where log(0) would make NaN.
-    Tensor safe = where(eq_scalar(g.x(0), 0), ones_like(g.x(0)), g.x(0));
+    Tensor safe = where(eq(g.x(0), 0), ones_like(g.x(0)), g.x(0));
     g.dx(1, reduce_to(mul(g.dy(), mul(g.y(), log(safe))), g.in_shape(1)));
   }
 }
 // The gradient of a maximum goes to the larger operand, and half to each where they are equal.
 void extremum_grad(Grad& g, bool maximum) {
-  Tensor half = mul_scalar(cast(eq(g.x(0), g.x(1)), g.dy().dtype()), 0.5);
+  Tensor half = mul(cast(eq(g.x(0), g.x(1)), g.dy().dtype()), 0.5);
   for (size_t i = 0; i < 2; ++i) {
     if (!g.needs(i)) continue;
     Tensor wins = cast(maximum == (i == 0) ? gt(g.x(0), g.x(1)) : lt(g.x(0), g.x(1)), g.dy().dtype());
@@ -46,12 +46,12 @@ void extremum_grad(Grad& g, bool maximum) {
 
 void same_grad(Grad& g) { g.dx(0, g.dy()); }
 void sub_scalar_grad(Grad& g) { g.dx(0, g.b("reverse"_attr) ? neg(g.dy()) : g.dy()); }
-void mul_scalar_grad(Grad& g) { g.dx(0, mul_scalar(g.dy(), g.scalar("value"_attr))); }
+void mul_scalar_grad(Grad& g) { g.dx(0, mul(g.dy(), g.scalar("value"_attr))); }
 void div_scalar_grad(Grad& g) {
   if (g.b("reverse"_attr))
-    g.dx(0, mul(g.dy(), div_scalar(square(g.x()), -g.scalar("value"_attr).as_double(), {.reverse = true})));
+    g.dx(0, mul(g.dy(), div(square(g.x()), -g.scalar("value"_attr).as_double(), {.reverse = true})));
   else
-    g.dx(0, div_scalar(g.dy(), g.scalar("value"_attr)));
+    g.dx(0, div(g.dy(), g.scalar("value"_attr)));
 }
 // x / value is linear, value / x is not.
 void div_scalar_rule(RuleCall& r) {
@@ -65,13 +65,13 @@ void div_scalar_rule(RuleCall& r) {
 void pow_scalar_grad(Grad& g) {
   double v = g.scalar("value"_attr).as_double();
   if (g.b("reverse"_attr))
-    g.dx(0, v == 0 ? zeros_like(g.dy()) : mul(g.dy(), mul_scalar(g.y(), std::log(v))));
+    g.dx(0, v == 0 ? zeros_like(g.dy()) : mul(g.dy(), mul(g.y(), std::log(v))));
   else if (v == 0)
     g.dx(0, zeros_like(g.dy()));
   else if (v == 2)
-    g.dx(0, mul(g.dy(), mul_scalar(g.x(), 2.0)));
+    g.dx(0, mul(g.dy(), mul(g.x(), 2.0)));
   else
-    g.dx(0, mul(g.dy(), mul_scalar(pow_scalar(g.x(), v - 1), v)));
+    g.dx(0, mul(g.dy(), mul(pow(g.x(), v - 1), v)));
 }
 // An integer to a negative power is a fraction, which integers cannot hold.
 void pow_scalar_infer(Infer& c) {
@@ -89,13 +89,13 @@ void sub_infer(Infer& c) {
 // value % x = value - x floor(value / x)
 void remainder_scalar_grad(Grad& g) {
   if (g.b("reverse"_attr))
-    g.dx(0, neg(mul(g.dy(), floor(div_scalar(g.x(), g.scalar("value"_attr), {.reverse = true})))));
+    g.dx(0, neg(mul(g.dy(), floor(div(g.x(), g.scalar("value"_attr), {.reverse = true})))));
   else
     g.dx(0, g.dy());
 }
 void fmod_scalar_grad(Grad& g) {
   if (g.b("reverse"_attr))
-    g.dx(0, neg(mul(g.dy(), trunc(div_scalar(g.x(), g.scalar("value"_attr), {.reverse = true})))));
+    g.dx(0, neg(mul(g.dy(), trunc(div(g.x(), g.scalar("value"_attr), {.reverse = true})))));
   else
     g.dx(0, g.dy());
 }
@@ -176,7 +176,7 @@ HOLON_BINARY(maximum, Maximum, kSame,
                  .saves({0, 1})
                  .grad([](Grad& g) { extremum_grad(g, true); }),
              .doc("The larger of x and value.").saves({0}).grad([](Grad& g) {
-               g.dx(0, mul(g.dy(), cast(ge_scalar(g.x(), g.scalar("value"_attr)), g.dy().dtype())));
+               g.dx(0, mul(g.dy(), cast(ge(g.x(), g.scalar("value"_attr)), g.dy().dtype())));
              }));
 HOLON_BINARY(minimum, Minimum, kSame,
              .doc("The smaller of x and other, element by element; NaN if either is NaN.",
@@ -184,7 +184,7 @@ HOLON_BINARY(minimum, Minimum, kSame,
                  .saves({0, 1})
                  .grad([](Grad& g) { extremum_grad(g, false); }),
              .doc("The smaller of x and value.").saves({0}).grad([](Grad& g) {
-               g.dx(0, mul(g.dy(), cast(le_scalar(g.x(), g.scalar("value"_attr)), g.dy().dtype())));
+               g.dx(0, mul(g.dy(), cast(le(g.x(), g.scalar("value"_attr)), g.dy().dtype())));
              }));
 HOLON_BINARY(floor_divide, FloorDivide, kSame,
              .doc("x / other rounded down. Errors: an integer divided by zero (ValueError).",
@@ -232,7 +232,7 @@ HOLON_OP(add_scaled, "add_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Ten
     .kernel([](KernelCall& c) { kernels::add_scaled(c.in(0), c.in(1), c.scalar("alpha"_attr), c.out()); })
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
-      if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), g.scalar("alpha"_attr)), g.in_shape(1)));
+      if (g.needs(1)) g.dx(1, reduce_to(mul(g.dy(), g.scalar("alpha"_attr)), g.in_shape(1)));
     });
 HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Tensor")
     .doc("x - alpha * other.", "sub(ones(2, 3), ones(3), alpha=0.5)")
@@ -255,7 +255,7 @@ HOLON_OP(sub_scaled, "sub_scaled(Tensor x, Tensor other, *, Scalar alpha) -> Ten
     })
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
-      if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), -g.scalar("alpha"_attr).as_double()), g.in_shape(1)));
+      if (g.needs(1)) g.dx(1, reduce_to(mul(g.dy(), -g.scalar("alpha"_attr).as_double()), g.in_shape(1)));
     });
 HOLON_OP(div_rounded, "div_rounded(Tensor x, Tensor other, *, str? rounding_mode) -> Tensor")
     .doc("x / other with broadcasting, rounded down if rounding_mode is 'floor', and towards zero if it is 'trunc'.",
@@ -303,17 +303,3 @@ HOLON_OP(sum_to_size, "sum_to_size(Tensor x, int... size) -> Tensor")
     });
 
 }  // namespace holon::ops
-
-namespace holon {
-
-Tensor Tensor::operator+(const Tensor& o) const { return add(*this, o); }
-Tensor Tensor::operator-(const Tensor& o) const { return sub(*this, o); }
-Tensor Tensor::operator*(const Tensor& o) const { return mul(*this, o); }
-Tensor Tensor::operator/(const Tensor& o) const { return div(*this, o); }
-Tensor Tensor::operator+(Scalar s) const { return add_scalar(*this, s); }
-Tensor Tensor::operator-(Scalar s) const { return sub_scalar(*this, s); }
-Tensor Tensor::operator*(Scalar s) const { return mul_scalar(*this, s); }
-Tensor Tensor::operator/(Scalar s) const { return div_scalar(*this, s); }
-Tensor Tensor::operator-() const { return neg(*this); }
-
-}  // namespace holon

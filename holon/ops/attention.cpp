@@ -107,7 +107,7 @@ void attention_backward_rule(RuleCall& r) {
 // By the matrix of scores: for a mask that has a gradient.
 Tensor attention_by_scores(const BodyCall& c, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                            double scale) {
-  Tensor scores = add(matmul(mul_scalar(q, scale), transpose(k, -2, -1)), mask);
+  Tensor scores = add(matmul(mul(q, scale), transpose(k, -2, -1)), mask);
   Tensor p = softmax(scores, -1);
   return matmul(dropout(p, c.f("dropout_p"_attr), true), v);
 }

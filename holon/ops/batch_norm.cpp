@@ -43,7 +43,7 @@ Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t
 Tensor batch_norm_fixed(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                         const Tensor& bias, double eps) {
   DType dtype = statistics_dtype(x.dtype());
-  return batch_norm_apply(x, as(mean.detach(), dtype), rsqrt(add_scalar(as(var.detach(), dtype), eps)), weight, bias,
+  return batch_norm_apply(x, as(mean.detach(), dtype), rsqrt(add(as(var.detach(), dtype), eps)), weight, bias,
                           0);
 }
 
@@ -374,10 +374,10 @@ HOLON_OP(instance_norm,
       if (!c.present(1) || x.numel() == 0) return;
       NoGradGuard no_grad;
       double m = c.f("momentum"_attr);
-      Tensor var = add_scalar(pow_scalar(y[2], -2.0), -c.f("eps"_attr));
+      Tensor var = add(pow(y[2], -2.0), -c.f("eps"_attr));
       auto take = [&](const Tensor& running, const Tensor& fresh, double factor) {
-        Tensor now = as(mul_scalar(mean(fresh.detach(), Dims{0}), m * factor), running.dtype());
-        copy_(running.detach(), add(mul_scalar(running.detach(), 1 - m), now));
+        Tensor now = as(mul(mean(fresh.detach(), Dims{0}), m * factor), running.dtype());
+        copy_(running.detach(), add(mul(running.detach(), 1 - m), now));
       };
       take(c.in(1), y[1], 1);
       take(c.in(2), var, static_cast<double>(n) / static_cast<double>(n - 1));

@@ -77,7 +77,7 @@ void check_weight(const BodyCall& c, int64_t classes) {
 
 // The weight of each row's class; 0 where the row is ignored.
 Tensor row_weights(const Tensor& weight, const Tensor& target, int64_t ignore, DType dtype) {
-  Tensor w = weight.detach(), skipped = eq_scalar(target, ignore);
+  Tensor w = weight.detach(), skipped = eq(target, ignore);
   if (w.dtype() != dtype) w = cast(w, dtype);
   Tensor picked = embedding(unsqueeze(w, 1), masked_fill(target, skipped, 0));
   return masked_fill(reshape(picked, target.shape()), skipped, 0.0);
@@ -145,7 +145,7 @@ Tensor soft_cross_entropy(const BodyCall& c) {
   int axis = x.ndim() == 1 ? 0 : 1;
   int64_t classes = x.shape()[axis];
   double s = c.f("label_smoothing"_attr);
-  Tensor wanted = s == 0 ? t : add_scalar(mul_scalar(t, 1 - s), s / static_cast<double>(classes));
+  Tensor wanted = s == 0 ? t : add(mul(t, 1 - s), s / static_cast<double>(classes));
   Tensor terms = mul(wanted, log_softmax(x, axis));
   if (c.present(2)) {
     check_weight(c, classes);
@@ -155,7 +155,7 @@ Tensor soft_cross_entropy(const BodyCall& c) {
   }
   Tensor loss = neg(sum(terms, Dims{axis}));
   if (c.text("reduction"_attr) != "mean") return reduced(c, loss);
-  return div_scalar(sum(loss), static_cast<double>(x.numel() / std::max<int64_t>(classes, 1)));
+  return div(sum(loss), static_cast<double>(x.numel() / std::max<int64_t>(classes, 1)));
 }
 
 }  // namespace
@@ -184,7 +184,7 @@ HOLON_OP(cross_entropy,
       if (!c.present(2)) {
         Tensor loss = row_losses(x, t, ignore, s);
         c.out.push_back(
-            result(c, mean ? div(sum(loss), sum(cast(ne_scalar(t, ignore), loss.dtype()))) : reduced(c, loss)));
+            result(c, mean ? div(sum(loss), sum(cast(ne(t, ignore), loss.dtype()))) : reduced(c, loss)));
         return;
       }
       check_weight(c, classes);
@@ -194,8 +194,8 @@ HOLON_OP(cross_entropy,
         Tensor each = neg(
             sum(mul(log_softmax(x.dtype() == w.dtype() ? x : cast(x, w.dtype())), cast(c.in(2).detach(), w.dtype())),
                 Dims{-1}));
-        each = masked_fill(each, eq_scalar(t, ignore), 0.0);
-        loss = add(mul_scalar(loss, 1 - s), mul_scalar(each, s / static_cast<double>(classes)));
+        each = masked_fill(each, eq(t, ignore), 0.0);
+        loss = add(mul(loss, 1 - s), mul(each, s / static_cast<double>(classes)));
       }
       c.out.push_back(result(c, mean ? div(sum(loss), sum(w)) : reduced(c, loss)));
     });
@@ -253,7 +253,7 @@ HOLON_OP(cross_entropy_backward,
       }
       if (!g.needs(1)) return;
       // With p = softmax(x): dloss p (dy - sum(dy p)); the gradient through lse is in it.
-      Tensor p = exp(sub(x, unsqueeze(lse, -1))), d = unsqueeze(masked_fill(dloss, eq_scalar(t, ignore), 0.0), -1);
+      Tensor p = exp(sub(x, unsqueeze(lse, -1))), d = unsqueeze(masked_fill(dloss, eq(t, ignore), 0.0), -1);
       g.dx(1, mul(mul(d, p), sub(g.dy(), sum(mul(g.dy(), p), Dims{-1}, true))));
     });
 
@@ -374,7 +374,7 @@ HOLON_OP(nll_loss,
       if (c.text("reduction"_attr) != "mean")
         c.out.push_back(result(c, reduced(c, loss)));
       else
-        c.out.push_back(result(c, div(sum(loss), sum(w.defined() ? w : cast(ne_scalar(t, ignore), loss.dtype())))));
+        c.out.push_back(result(c, div(sum(loss), sum(w.defined() ? w : cast(ne(t, ignore), loss.dtype())))));
     });
 HOLON_OP(nll_rows, "nll_rows(Tensor x, Tensor target, int ignore_index) -> Tensor")
     .doc("-x[target] of each row, 0 where it is ignored; classes last.")

@@ -70,7 +70,7 @@ HOLON_OP(isclose, "isclose(Tensor x, Tensor other, float rtol=1e-05, float atol=
       if (!is_floating(x.dtype())) x = cast(x, float64);
       if (!is_floating(y.dtype())) y = cast(y, float64);
       Tensor difference = abs(sub(x, y));
-      Tensor near = logical_and(isfinite(difference), le(difference, add_scalar(mul_scalar(abs(y), rtol), atol)));
+      Tensor near = logical_and(isfinite(difference), le(difference, add(mul(abs(y), rtol), atol)));
       Tensor close = logical_or(eq(x, y), near);
       if (c.b("equal_nan"_attr)) close = logical_or(close, logical_and(isnan(x), isnan(y)));
       c.out.push_back(close);

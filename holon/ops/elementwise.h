@@ -37,7 +37,7 @@ inline void identity_rule(RuleCall& r) {
 
 // The root of what is not negative, with the gradient 0 at 0.
 inline Tensor root(const Tensor& x) {
-  Tensor zero = eq_scalar(x, 0.0);
+  Tensor zero = eq(x, 0.0);
   return masked_fill(sqrt(masked_fill(x, zero, 1.0)), zero, 0.0);
 }
 

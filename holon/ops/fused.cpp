@@ -32,14 +32,14 @@ void require_bool(const BodyCall& c, const Tensor& mask) {
 // softmax over the last axis of x scale where mask is true, and fill_value elsewhere.
 Tensor masked_softmax(const BodyCall& c, const Tensor& x, const Tensor& mask) {
   require_bool(c, mask);
-  return softmax(masked_fill(mul_scalar(x, c.f("scale"_attr)), logical_not(mask), Scalar(c.f("fill_value"_attr))), -1);
+  return softmax(masked_fill(mul(x, c.f("scale"_attr)), logical_not(mask), Scalar(c.f("fill_value"_attr))), -1);
 }
 
 // x scale up to a diagonal, fill beyond it.
 Tensor scaled_tril(const Tensor& x, int64_t diagonal, double fill, double scale) {
   diagonal = std::clamp<int64_t>(diagonal, -(int64_t{1} << 40), int64_t{1} << 40);
-  Tensor lower = tril(mul_scalar(x, scale), diagonal);
-  return fill == 0 ? lower : add(lower, mul_scalar(triu(ones_like(x.detach()), diagonal + 1), fill));
+  Tensor lower = tril(mul(x, scale), diagonal);
+  return fill == 0 ? lower : add(lower, mul(triu(ones_like(x.detach()), diagonal + 1), fill));
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ HOLON_OP(fused_self_attention,
       Tensor heads =
           permute(reshape(x, {x.shape()[0], x.shape()[1], x.shape()[2] / (3 * head), 3 * head}), {1, 2, 0, 3});
       Tensor q = slice(heads, 3, 0, head), k = slice(heads, 3, head, 2 * head), v = slice(heads, 3, 2 * head, 3 * head);
-      c.out.push_back(matmul(mul_scalar(q, c.f("alpha"_attr)), transpose(k, 2, 3)));
+      c.out.push_back(matmul(mul(q, c.f("alpha"_attr)), transpose(k, 2, 3)));
       c.out.push_back(v);
     });
 HOLON_OP(amp_white_identity, "amp_white_identity(Tensor x) -> Tensor")

@@ -76,7 +76,7 @@ HOLON_OP(embedding, "embedding(Tensor weight, Tensor indices, int? padding_idx=N
       int64_t rows = g.in_shape(0)[0];
       if (g.has("padding_idx"_attr)) {
         int64_t row = g.i("padding_idx"_attr) < 0 ? g.i("padding_idx"_attr) + rows : g.i("padding_idx"_attr);
-        dy = masked_fill(dy, unsqueeze(eq_scalar(g.x(1), row), -1), 0);
+        dy = masked_fill(dy, unsqueeze(eq(g.x(1), row), -1), 0);
       }
       g.dx(0, embedding_backward(dy, g.x(1), rows));
     });
@@ -385,7 +385,7 @@ HOLON_OP(index_add, "index_add(Tensor x, int dim, Tensor index, Tensor source, *
                   name(x.dtype()));
       if (x.ndim() == 0) fail_value("index_add: x has no axis. Use add().");
       double alpha = c.scalar("alpha"_attr).as_double();
-      Tensor s = alpha == 1 ? source : mul_scalar(source, c.scalar("alpha"_attr));
+      Tensor s = alpha == 1 ? source : mul(source, c.scalar("alpha"_attr));
       c.out.push_back(add(x, index_add_zeros(s, d, index, x.shape()[d])));
     });
 HOLON_OP(index_copy, "index_copy(Tensor x, int dim, Tensor index, Tensor source) -> Tensor")

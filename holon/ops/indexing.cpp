@@ -210,7 +210,7 @@ void put_here(const Tensor& x, const Key& key, const Array& value, bool accumula
   if (!a.defined() || value.numel() == 0) return;
   Dims offset = Dims::filled(x.ndim(), 0);
   if (x.is_global())
-    offset = slice_of(x.shape(), x.placement(), x.nd_sbp(), x.placement().index_of(Context::current().rank())).offset;
+    offset = region_of(x.shape(), x.placement(), x.nd_sbp(), x.placement().index_of(Context::current().rank())).offset;
   // The window on what lies here, and the part of the value that belongs there.
   Dims shape, strides, first;
   int64_t start = 0;
@@ -281,7 +281,11 @@ Tensor index(const Tensor& x, const std::vector<Index>& given) {
     if (order.size()) t = permute(t, order);
     return index_axes(operands({t}, key), order.size() ? 0 : key.tensor_axes[0]);
   }
-  return t == x ? reshape(x, x.shape()) : t;  // its own tensor
+  return t.is_same(x) ? reshape(x, x.shape()) : t;  // its own tensor
+}
+
+void index_put_(const Tensor& x, const std::vector<Index>& given, Scalar value, bool accumulate) {
+  index_put_(x, given, full({}, value, {.dtype = x.dtype()}), accumulate);
 }
 
 void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& assigned, bool accumulate) {

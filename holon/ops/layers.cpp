@@ -42,7 +42,7 @@ HOLON_OP(pairwise_distance,
         fail_type("pairwise_distance: x1 is {}, x2 {}; both must be floating point.", name(c.in(0).dtype()),
                   name(c.in(1).dtype()));
       if (!(p > 0)) fail_value("pairwise_distance: p is {}; the order of a norm must be positive.", p);
-      Tensor d = abs(add_scalar(sub(c.in(0), c.in(1)), c.f("eps"_attr)));
+      Tensor d = abs(add(sub(c.in(0), c.in(1)), c.f("eps"_attr)));
       Dims last{-1};
       if (std::isinf(p))
         c.out.push_back(amax(d, last, keep));
@@ -51,7 +51,7 @@ HOLON_OP(pairwise_distance,
       else if (p == 2)
         c.out.push_back(sqrt(sum(square(d), last, keep)));
       else
-        c.out.push_back(pow_scalar(sum(pow_scalar(d, p), last, keep), 1 / p));
+        c.out.push_back(pow(sum(pow(d, p), last, keep), 1 / p));
     });
 
 HOLON_OP(local_response_norm,
@@ -73,8 +73,8 @@ HOLON_OP(local_response_norm,
       }
       Tensor squares = square(x).reshape({x.shape()[0], 1, x.shape()[1], x.numel() / (x.shape()[0] * x.shape()[1])});
       Tensor around = avg_pool2d(pad(squares, Dims{0, 0, size / 2, (size - 1) / 2}), Dims{size, 1}, Dims{1, 1});
-      Tensor divisor = add_scalar(mul_scalar(around.reshape(x.shape()), c.f("alpha"_attr)), c.f("k"_attr));
-      c.out.push_back(div(x, pow_scalar(divisor, c.f("beta"_attr))));
+      Tensor divisor = add(mul(around.reshape(x.shape()), c.f("alpha"_attr)), c.f("k"_attr));
+      c.out.push_back(div(x, pow(divisor, c.f("beta"_attr))));
     });
 
 HOLON_OP(orthonormalize, "orthonormalize(Tensor x) -> Tensor")

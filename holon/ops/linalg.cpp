@@ -22,12 +22,12 @@ void require_inner(const char* op, const Tensor& a, const Tensor& b, int64_t inn
 // beta x + alpha product
 Tensor blend(const BodyCall& c, const Tensor& x, Tensor product) {
   Scalar beta = c.scalar("beta"_attr), alpha = c.scalar("alpha"_attr);
-  if (alpha.as_double() != 1) product = mul_scalar(product, alpha);
+  if (alpha.as_double() != 1) product = mul(product, alpha);
   if (broadcast_shapes(x.shape(), product.shape(), c.op().public_name()) != product.shape())
     fail_value("{}: x {} does not broadcast to the product {}.", c.op().public_name(), x.shape(), product.shape());
   // As in PyTorch, x is not read where beta is 0.
   if (beta.as_double() == 0) return product;
-  return add(beta.as_double() == 1 ? x : mul_scalar(x, beta), product);
+  return add(beta.as_double() == 1 ? x : mul(x, beta), product);
 }
 
 Tensor batched(const char* op, const Tensor& a, const Tensor& b) {
@@ -315,15 +315,15 @@ Tensor vector_norm_of(const Tensor& x, double p, const std::optional<Dims>& dim,
   if (p == std::numeric_limits<double>::infinity()) return amax(abs(x), dim, keepdim);
   if (p == -std::numeric_limits<double>::infinity()) return amin(abs(x), dim, keepdim);
   if (p == 0) {  // ones and zeros in the place of x, which have the gradient 0
-    Tensor zero = eq_scalar(x, 0);
+    Tensor zero = eq(x, 0);
     return sum(masked_fill(masked_fill(x, zero, 0), logical_not(zero), 1), dim, keepdim);
   }
   if (std::isnan(p)) fail_value("norm: the order is NaN.");
   Tensor wide = x.dtype() == float64 ? x : as(x, float32);
-  Tensor s = sum(pow_scalar(abs(wide), p), dim, keepdim);
-  if (p < 0) return as(pow_scalar(s, 1 / p), x.dtype());
-  Tensor zero = eq_scalar(s, 0.0);  // with the gradient 0 there
-  return as(masked_fill(pow_scalar(masked_fill(s, zero, 1.0), 1 / p), zero, 0.0), x.dtype());
+  Tensor s = sum(pow(abs(wide), p), dim, keepdim);
+  if (p < 0) return as(pow(s, 1 / p), x.dtype());
+  Tensor zero = eq(s, 0.0);  // with the gradient 0 there
+  return as(masked_fill(pow(masked_fill(s, zero, 1.0), 1 / p), zero, 0.0), x.dtype());
 }
 
 Tensor matrix_norm_of(const char* op, const Tensor& x, double p, const Dims& dim, bool keepdim) {

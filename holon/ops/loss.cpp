@@ -70,7 +70,7 @@ HOLON_OP(squared_difference_backward, "squared_difference_backward(Tensor dy, Te
     .saves({0, 1, 2})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(squared_difference_backward(g.dy(), g.x(1), g.x(2)), g.in_shape(0)));
-      Tensor d = mul_scalar(mul(g.dy(), g.x(0)), 2.0);
+      Tensor d = mul(mul(g.dy(), g.x(0)), 2.0);
       if (g.needs(1)) g.dx(1, reduce_to(d, g.in_shape(1)));
       if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
     });
@@ -121,8 +121,8 @@ HOLON_OP(smooth_l1_backward, "smooth_l1_backward(Tensor dy, Tensor x, Tensor tar
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(smooth_l1_backward(g.dy(), g.x(1), g.x(2), g.f("beta"_attr)), g.in_shape(0)));
       if (!g.needs(1) && !g.needs(2)) return;
-      Tensor far = ge_scalar(abs(sub(g.x(1), g.x(2))), g.f("beta"_attr));
-      Tensor d = masked_fill(div_scalar(mul(g.dy(), g.x(0)), g.f("beta"_attr)), far, 0.0);
+      Tensor far = ge(abs(sub(g.x(1), g.x(2))), g.f("beta"_attr));
+      Tensor d = masked_fill(div(mul(g.dy(), g.x(0)), g.f("beta"_attr)), far, 0.0);
       if (g.needs(1)) g.dx(1, reduce_to(d, g.in_shape(1)));
       if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
     });
@@ -163,7 +163,7 @@ HOLON_OP(huber_backward, "huber_backward(Tensor dy, Tensor x, Tensor target, flo
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(huber_backward(g.dy(), g.x(1), g.x(2), g.f("delta"_attr)), g.in_shape(0)));
       if (!g.needs(1) && !g.needs(2)) return;
-      Tensor d = masked_fill(mul(g.dy(), g.x(0)), gt_scalar(abs(sub(g.x(1), g.x(2))), g.f("delta"_attr)), 0.0);
+      Tensor d = masked_fill(mul(g.dy(), g.x(0)), gt(abs(sub(g.x(1), g.x(2))), g.f("delta"_attr)), 0.0);
       if (g.needs(1)) g.dx(1, reduce_to(d, g.in_shape(1)));
       if (g.needs(2)) g.dx(2, reduce_to(neg(d), g.in_shape(2)));
     });
@@ -179,7 +179,7 @@ HOLON_OP(kl_div, "kl_div(Tensor input, Tensor target, *, str reduction='mean', b
       Tensor loss = c.b("log_target"_attr) ? mul(exp(t), sub(t, x)) : sub(xlogy(t, t), mul(t, x));
       if (c.text("reduction"_attr) == "batchmean") {
         if (x.ndim() == 0) fail_value("kl_div: reduction 'batchmean' divides by the first axis, and input has none.");
-        c.out.push_back(div_scalar(sum(loss), static_cast<double>(x.shape()[0])));
+        c.out.push_back(div(sum(loss), static_cast<double>(x.shape()[0])));
       } else {
         c.out.push_back(reduced(c, loss));
       }
@@ -221,14 +221,14 @@ HOLON_OP(probability_loss_backward, "probability_loss_backward(Tensor dy, Tensor
     .grad([](Grad& g) {
       const Tensor &x = g.x(1), &t = g.x(2);
       if (g.needs(0)) g.dx(0, reduce_to(probability_loss_backward(g.dy(), x, t), g.in_shape(0)));
-      Tensor spread = mul(x, sub_scalar(x, 1.0, {.reverse = true})), d = mul(g.dy(), g.x(0));
+      Tensor spread = mul(x, sub(x, 1.0, {.reverse = true})), d = mul(g.dy(), g.x(0));
       // t / x^2 + (1 - t) / (1 - x)^2
       if (g.needs(1))
         g.dx(1,
              reduce_to(
                  mul(d,
                      add(div(t, square(x)),
-                         div(sub_scalar(t, 1.0, {.reverse = true}), square(sub_scalar(x, 1.0, {.reverse = true}))))),
+                         div(sub(t, 1.0, {.reverse = true}), square(sub(x, 1.0, {.reverse = true}))))),
                  g.in_shape(1)));
       if (g.needs(2)) g.dx(2, reduce_to(neg(div(d, spread)), g.in_shape(2)));
     });
@@ -247,8 +247,8 @@ HOLON_OP(binary_cross_entropy_with_logits,
       Tensor loss;
       if (c.present(3)) {
         // (1 - t) x + (1 + (p - 1) t) softplus(-x)
-        Tensor positive = add_scalar(mul(sub_scalar(c.in(3), 1.0), t), 1.0);
-        loss = sub(mul(sub_scalar(t, 1.0, {.reverse = true}), x), mul(positive, logsigmoid(x)));
+        Tensor positive = add(mul(sub(c.in(3), 1.0), t), 1.0);
+        loss = sub(mul(sub(t, 1.0, {.reverse = true}), x), mul(positive, logsigmoid(x)));
       } else {
         loss = logit_loss(x, t);
       }
@@ -296,7 +296,7 @@ HOLON_OP(cosine_similarity, "cosine_similarity(Tensor x1, Tensor x2, int dim=1, 
            axes{normalize_axis(c.i("dim"_attr), shape.size(), "cosine_similarity")};
       // An axis of only one of them is 1 long: the lengths broadcast like the product.
       Tensor x = a.shape() == shape ? a : expand(a, shape), y = b.shape() == shape ? b : expand(b, shape);
-      auto length = [&](const Tensor& t) { return maximum_scalar(sqrt(sum(square(t), axes)), c.f("eps"_attr)); };
+      auto length = [&](const Tensor& t) { return maximum(sqrt(sum(square(t), axes)), c.f("eps"_attr)); };
       c.out.push_back(div(sum(mul(x, y), axes), mul(length(x), length(y))));
     });
 HOLON_OP(cosine_embedding_loss,
@@ -315,8 +315,8 @@ HOLON_OP(cosine_embedding_loss,
                    c.in(0).shape(), c.in(1).shape(), c.in(2).shape());
       Tensor similar = cosine_similarity(c.in(0), c.in(1), -1, 1e-8);
       Tensor zero = zeros_like(similar);
-      Tensor close = where(eq_scalar(c.in(2), 1), sub_scalar(similar, 1.0, {.reverse = true}), zero);
-      Tensor apart = where(eq_scalar(c.in(2), -1), relu(sub_scalar(similar, c.f("margin"_attr))), zero);
+      Tensor close = where(eq(c.in(2), 1), sub(similar, 1.0, {.reverse = true}), zero);
+      Tensor apart = where(eq(c.in(2), -1), relu(sub(similar, c.f("margin"_attr))), zero);
       c.out.push_back(reduced(c, add(close, apart)));
     });
 HOLON_OP(triplet_margin_loss,
@@ -333,14 +333,14 @@ HOLON_OP(triplet_margin_loss,
       if (!(p > 0)) fail_value("triplet_margin_loss: p is {}; the order of a norm must be positive.", p);
       if (c.in(0).ndim() == 0) fail_value("triplet_margin_loss: anchor has no axes; it takes [n, d] or [d].");
       auto distance = [&](const Tensor& a, const Tensor& b) {
-        Tensor d = abs(add_scalar(sub(a, b), c.f("eps"_attr)));
+        Tensor d = abs(add(sub(a, b), c.f("eps"_attr)));
         if (p == 1) return sum(d, Dims{-1});
         if (p == 2) return sqrt(sum(square(d), Dims{-1}));
-        return pow_scalar(sum(pow_scalar(d, p), Dims{-1}), 1 / p);
+        return pow(sum(pow(d, p), Dims{-1}), 1 / p);
       };
       Tensor near = distance(c.in(0), c.in(1)), far = distance(c.in(0), c.in(2));
       if (c.b("swap"_attr)) far = minimum(far, distance(c.in(1), c.in(2)));
-      c.out.push_back(reduced(c, relu(add_scalar(sub(near, far), c.f("margin"_attr)))));
+      c.out.push_back(reduced(c, relu(add(sub(near, far), c.f("margin"_attr)))));
     });
 HOLON_OP(margin_ranking_loss,
          "margin_ranking_loss(Tensor input1, Tensor input2, Tensor target, *, float margin=0.0, str reduction='mean') "
@@ -353,7 +353,7 @@ HOLON_OP(margin_ranking_loss,
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"_attr));
       c.out.push_back(
-          reduced(c, relu(sub_scalar(mul(c.in(2), sub(c.in(0), c.in(1))), c.f("margin"_attr), {.reverse = true}))));
+          reduced(c, relu(sub(mul(c.in(2), sub(c.in(0), c.in(1))), c.f("margin"_attr), {.reverse = true}))));
     });
 HOLON_OP(hinge_embedding_loss,
          "hinge_embedding_loss(Tensor input, Tensor target, *, float margin=1.0, str reduction='mean') -> Tensor")
@@ -364,9 +364,9 @@ HOLON_OP(hinge_embedding_loss,
     .body([](BodyCall& c) {
       check_margin(c, c.f("margin"_attr));
       Tensor zero = zeros_like(c.in(0));
-      Tensor close = where(ne_scalar(c.in(1), -1), c.in(0), zero);
+      Tensor close = where(ne(c.in(1), -1), c.in(0), zero);
       Tensor apart =
-          where(ne_scalar(c.in(1), 1), relu(sub_scalar(c.in(0), c.f("margin"_attr), {.reverse = true})), zero);
+          where(ne(c.in(1), 1), relu(sub(c.in(0), c.f("margin"_attr), {.reverse = true})), zero);
       c.out.push_back(reduced(c, add(close, apart)));
     });
 HOLON_OP(soft_margin_loss, "soft_margin_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")

@@ -81,7 +81,7 @@ HOLON_OP(
       };
       Tensor y =
           matmul(turned(0, c.b("transpose_a"_attr), "transpose_a"), turned(1, c.b("transpose_b"_attr), "transpose_b"));
-      c.out.push_back(c.f("alpha"_attr) == 1 ? y : mul_scalar(y, c.f("alpha"_attr)));
+      c.out.push_back(c.f("alpha"_attr) == 1 ? y : mul(y, c.f("alpha"_attr)));
     });
 
 HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")

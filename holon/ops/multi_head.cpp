@@ -20,7 +20,7 @@ NdSbp whole_over(const Placement& placement) {
 // True, one of floats is added.
 Tensor additive(const Tensor& mask, DType dtype) {
   if (mask.dtype() != boolean) return mask.to(dtype);
-  return masked_fill(mul_scalar(mask.to(dtype), 0.0), mask, -INFINITY);
+  return masked_fill(mul(mask.to(dtype), 0.0), mask, -INFINITY);
 }
 
 Tensor score_mask(const Tensor& attn_mask, const Tensor& key_padding_mask, const Dims& scores, DType dtype) {
@@ -92,7 +92,7 @@ HOLON_OP(multi_head_attention,
                    query.shape(), 3 * e);
 
       Tensor part[3];
-      if (c.present(5) && query == key && key == value) {
+      if (c.present(5) && query.is_same(key) && key.is_same(value)) {
         auto all = chunk(linear(query, in_weight, in_bias), 3, -1);
         for (size_t i = 0; i < 3; ++i) part[i] = all[i];
       } else {
@@ -113,7 +113,7 @@ HOLON_OP(multi_head_attention,
       Tensor mask = score_mask(attn_mask, c.in(11), {n, heads, length, keys}, q.dtype());
       Tensor result, weights;
       if (c.b("need_weights"_attr)) {
-        Tensor scores = matmul(mul_scalar(q, 1 / std::sqrt(static_cast<double>(e / heads))), transpose(k, -2, -1));
+        Tensor scores = matmul(mul(q, 1 / std::sqrt(static_cast<double>(e / heads))), transpose(k, -2, -1));
         if (mask.defined()) scores = add(scores, mask);
         weights = dropout(softmax(scores, -1), c.f("dropout_p"_attr), c.f("dropout_p"_attr) > 0);
         result = matmul(weights, v);

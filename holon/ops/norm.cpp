@@ -249,7 +249,7 @@ HOLON_OP(normalize, "normalize(Tensor x, float p=2.0, int dim=1, float eps=1e-12
       Tensor norm = std::isinf(p) ? amax(abs(x), dim, true)
           : p == 2                ? sqrt(sum(square(x), dim, true))
           : p == 1                ? sum(abs(x), dim, true)
-                                  : pow_scalar(sum(pow_scalar(abs(x), p), dim, true), 1 / p);
+                                  : pow(sum(pow(abs(x), p), dim, true), 1 / p);
       c.out.push_back(div(x, clamp(norm, Scalar(c.f("eps"_attr)))));
     });
 

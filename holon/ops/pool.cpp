@@ -135,7 +135,7 @@ std::array<Tensor, 2> max_windows(const BodyCall& c, int n, bool indices) {
   // The place in the depth, and at that depth the place in the plane.
   Dims lead{x.shape()[0], x.shape()[1], -1};
   Tensor at = reshape(deep[1], lead), in_plane = gather(reshape(flat[1], lead), 2, at);
-  Tensor place = add(mul_scalar(floor_divide_scalar(at, oh * ow), x.shape()[3] * x.shape()[4]), in_plane);
+  Tensor place = add(mul(floor_divide(at, oh * ow), x.shape()[3] * x.shape()[4]), in_plane);
   return {as_given(y, c.in(0), n), as_given(reshape(place, y.shape()), c.in(0), n)};
 }
 
@@ -193,7 +193,7 @@ void adaptive_max_body(BodyCall& c, int n) {
   auto deep = adaptive_max_windows(columns(flat[0], x.shape()), {size[0], size[1] * size[2]});
   Dims lead{x.shape()[0], x.shape()[1], -1};
   Tensor at = reshape(deep[1], lead), in_plane = gather(reshape(flat[1], lead), 2, at);
-  Tensor place = add(mul_scalar(floor_divide_scalar(at, size[1] * size[2]), x.shape()[3] * x.shape()[4]), in_plane);
+  Tensor place = add(mul(floor_divide(at, size[1] * size[2]), x.shape()[3] * x.shape()[4]), in_plane);
   Tensor y = whole(deep[0], x.shape(), size[1], size[2]);
   c.out.push_back(as_given(y, c.in(0), n));
   c.out.push_back(as_given(reshape(place, y.shape()), c.in(0), n));
@@ -210,10 +210,10 @@ Tensor lp_body(const BodyCall& c, int n) {
   if (c.has("stride"_attr) && !c.ints("stride"_attr).empty()) stride = per_axis(c, "stride"_attr, n, 1);
   double size = 1;
   for (int64_t k : kernel) size *= static_cast<double>(k);
-  Tensor powers = pow_scalar(x, p);
+  Tensor powers = pow(x, p);
   Tensor mean = n == 1 ? avg_pool1d(powers, kernel, stride, {0}, c.b("ceil_mode"_attr))
                        : avg_pool2d(powers, kernel, stride, {0, 0}, c.b("ceil_mode"_attr));
-  return pow_scalar(mul_scalar(relu(mean), size), 1 / p);
+  return pow(mul(relu(mean), size), 1 / p);
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ HOLON_OP(roll, "roll(Tensor x, int[] shifts, int[]? dims=None) -> Tensor")
         fail_value("roll: {} shifts for {} axes. Give one for each.", shifts.size(), dims.size());
       Tensor t = x;
       for (size_t i = 0; i < dims.size(); ++i) t = rolled(t, shifts[i], normalize_axis(dims[i], x.ndim(), "roll"));
-      c.out.push_back(t == x ? clone(x) : t);
+      c.out.push_back(t.is_same(x) ? clone(x) : t);
     });
 
 namespace {

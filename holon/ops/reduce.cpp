@@ -253,7 +253,7 @@ Tensor variance(const BodyCall& c, Tensor* average = nullptr) {
   double by = std::max(0.0, static_cast<double>(reduced_count(x.shape(), mask)) - correction);
   if (average) *average = c.b("keepdim"_attr) ? m : reshape(m, reduced_shape(x.shape(), mask, false));
   // The squares' sum has a gradient of one product, where square() and sum() have two. It is float32 of halves.
-  Tensor v = div_scalar(sum_squares(sub(x, m), axes, c.b("keepdim"_attr)), by);
+  Tensor v = div(sum_squares(sub(x, m), axes, c.b("keepdim"_attr)), by);
   return v.dtype() == x.dtype() ? v : cast(v, x.dtype());
 }
 
@@ -285,7 +285,7 @@ HOLON_OP(mean, "mean(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dt
                      name(x.dtype()));
       // The count is the logical one, so that the mean of a split tensor is right as a partial sum.
       int64_t n = reduced_count(x.shape(), reduced_axes(c, x.ndim()));
-      c.out.push_back(div_scalar(sum(x, optional_dims(c), c.b("keepdim"_attr)), static_cast<double>(n)));
+      c.out.push_back(div(sum(x, optional_dims(c), c.b("keepdim"_attr)), static_cast<double>(n)));
     });
 
 HOLON_OP(nansum, "nansum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtype=None) -> Tensor")
@@ -573,7 +573,7 @@ HOLON_OP(sum_squares, "sum_squares(Tensor x, int[]? dim=None, bool keepdim=False
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), true); })
     .kernel(reduce_kernel<ReduceOp::SumSquares>)
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, mul(g.x(), cast(mul_scalar(with_kept_axes(g, g.dy()), 2.0), g.in_dtype()))); });
+    .grad([](Grad& g) { g.dx(0, mul(g.x(), cast(mul(with_kept_axes(g, g.dy()), 2.0), g.in_dtype()))); });
 HOLON_OP(sum_abs, "sum_abs(Tensor x, int[]? dim=None, bool keepdim=False) -> Tensor")
     .doc("The sum of absolute values over the axes dim, or all, of halves in float32.")
     .hidden()

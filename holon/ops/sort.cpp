@@ -318,7 +318,7 @@ Tensor quantile_of(const Tensor& sorted, double q, std::string_view interpolatio
   int64_t n = sorted.shape().back();
   Tensor gone = isnan(sorted);
   Tensor count = sum(logical_not(gone), Dims{-1}, true);  // of the numbers in each row
-  Tensor at = mul_scalar(cast(clamp(sub_scalar(count, 1), 0), float64), q);
+  Tensor at = mul(cast(clamp(sub(count, 1), 0), float64), q);
   if (!skip_nan) at = full_like(at, q * static_cast<double>(n - 1));
   if (interpolation == "nearest") at = round(at);
   Tensor low = floor(at), high = ceil(at);
@@ -327,10 +327,10 @@ Tensor quantile_of(const Tensor& sorted, double q, std::string_view interpolatio
   if (interpolation == "linear" || interpolation == "midpoint") {
     Tensor next = gather(sorted, -1, cast(high, int64));
     Tensor part = interpolation == "linear" ? cast(sub(at, low), sorted.dtype())
-                                            : cast(mul_scalar(ne(low, high), 0.5), sorted.dtype());
+                                            : cast(mul(ne(low, high), 0.5), sorted.dtype());
     value = add(value, mul(sub(next, value), part));
   }
-  Tensor lost = skip_nan ? eq_scalar(count, 0) : any(gone, Dims{-1}, true);
+  Tensor lost = skip_nan ? eq(count, 0) : any(gone, Dims{-1}, true);
   return masked_fill(value, lost, std::nan(""));
 }
 

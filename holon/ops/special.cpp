@@ -44,8 +44,8 @@ HOLON_OP(addcmul, "addcmul(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
     .saves({1, 2})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
-      if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(mul(g.dy(), g.x(2)), value_of(g)), g.in_shape(1)));
-      if (g.needs(2)) g.dx(2, reduce_to(mul_scalar(mul(g.dy(), g.x(1)), value_of(g)), g.in_shape(2)));
+      if (g.needs(1)) g.dx(1, reduce_to(mul(mul(g.dy(), g.x(2)), value_of(g)), g.in_shape(1)));
+      if (g.needs(2)) g.dx(2, reduce_to(mul(mul(g.dy(), g.x(1)), value_of(g)), g.in_shape(2)));
     });
 HOLON_OP(addcdiv, "addcdiv(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar value=1) -> Tensor")
     .doc("x + value * tensor1 / tensor2. Floating point only.", "addcdiv(ones(2), ones(2), ones(2))")
@@ -60,9 +60,9 @@ HOLON_OP(addcdiv, "addcdiv(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
     .saves({1, 2})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
-      if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(div(g.dy(), g.x(2)), value_of(g)), g.in_shape(1)));
+      if (g.needs(1)) g.dx(1, reduce_to(mul(div(g.dy(), g.x(2)), value_of(g)), g.in_shape(1)));
       if (g.needs(2))
-        g.dx(2, reduce_to(mul_scalar(div(mul(g.dy(), g.x(1)), square(g.x(2))), -value_of(g)), g.in_shape(2)));
+        g.dx(2, reduce_to(mul(div(mul(g.dy(), g.x(1)), square(g.x(2))), -value_of(g)), g.in_shape(2)));
     });
 HOLON_OP(lerp, "lerp(Tensor x, Tensor end, Scalar weight) -> Tensor")
     .doc("x + weight * (end - x).", "lerp(zeros(2), ones(2), 0.5)")
@@ -77,8 +77,8 @@ HOLON_OP(lerp, "lerp(Tensor x, Tensor end, Scalar weight) -> Tensor")
     })
     .grad([](Grad& g) {
       double w = g.scalar("weight"_attr).as_double();
-      if (g.needs(0)) g.dx(0, reduce_to(mul_scalar(g.dy(), 1 - w), g.in_shape(0)));
-      if (g.needs(1)) g.dx(1, reduce_to(mul_scalar(g.dy(), w), g.in_shape(1)));
+      if (g.needs(0)) g.dx(0, reduce_to(mul(g.dy(), 1 - w), g.in_shape(0)));
+      if (g.needs(1)) g.dx(1, reduce_to(mul(g.dy(), w), g.in_shape(1)));
     });
 HOLON_OP(lerp_tensor, "lerp_tensor(Tensor x, Tensor end, Tensor weight) -> Tensor")
     .doc("lerp with a weight for each element.", "lerp(zeros(2), ones(2), full([2], 0.25))")
@@ -91,7 +91,7 @@ HOLON_OP(lerp_tensor, "lerp_tensor(Tensor x, Tensor end, Tensor weight) -> Tenso
     .kernel([](KernelCall& c) { kernels::ternary(kernels::TernaryOp::LerpTensor, c.in(0), c.in(1), c.in(2), c.out()); })
     .saves({0, 1, 2})
     .grad([](Grad& g) {
-      if (g.needs(0)) g.dx(0, reduce_to(mul(g.dy(), sub_scalar(g.x(2), 1.0, {.reverse = true})), g.in_shape(0)));
+      if (g.needs(0)) g.dx(0, reduce_to(mul(g.dy(), sub(g.x(2), 1.0, {.reverse = true})), g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(mul(g.dy(), g.x(2)), g.in_shape(1)));
       if (g.needs(2)) g.dx(2, reduce_to(mul(g.dy(), sub(g.x(1), g.x(0))), g.in_shape(2)));
     });
@@ -107,8 +107,8 @@ HOLON_BINARY(atan2, Atan2, kFloat,
                  }),
              .doc("atan2 of x and value, or of value and x if reverse.").saves({0}).grad([](Grad& g) {
                double v = value_of(g);
-               Tensor d = div(g.dy(), add_scalar(square(g.x()), v * v));
-               g.dx(0, mul_scalar(d, g.b("reverse"_attr) ? -v : v));
+               Tensor d = div(g.dy(), add(square(g.x()), v * v));
+               g.dx(0, mul(d, g.b("reverse"_attr) ? -v : v));
              }));
 HOLON_ALIAS(arctan2, atan2);
 HOLON_BINARY(hypot, Hypot, kFloat,
@@ -129,13 +129,13 @@ HOLON_BINARY(logaddexp, LogAddExp, kFloat,
                    if (g.needs(1)) g.dx(1, reduce_to(mul(g.dy(), sigmoid(sub(g.x(1), g.x(0)))), g.in_shape(1)));
                  }),
              .doc("logaddexp of x and value.").saves({0}).grad([](Grad& g) {
-               g.dx(0, mul(g.dy(), sigmoid(sub_scalar(g.x(), value_of(g)))));
+               g.dx(0, mul(g.dy(), sigmoid(sub(g.x(), value_of(g)))));
              }));
 HOLON_BINARY(xlogy, XLogY, kFloat,
              .doc("x * log(other), and 0 where x is 0.", "xlogy(zeros(2), zeros(2))").saves({0, 1}).grad([](Grad& g) {
                if (g.needs(0)) {
                  Tensor slope = log(g.x(1));
-                 slope = where(logical_and(eq_scalar(g.x(0), 0.0), le_scalar(g.x(1), 0.0)), zeros_like(slope), slope);
+                 slope = where(logical_and(eq(g.x(0), 0.0), le(g.x(1), 0.0)), zeros_like(slope), slope);
                  g.dx(0, reduce_to(mul(g.dy(), slope), g.in_shape(0)));
                }
                if (g.needs(1)) g.dx(1, reduce_to(mul(g.dy(), div(g.x(0), g.x(1))), g.in_shape(1)));
@@ -143,11 +143,11 @@ HOLON_BINARY(xlogy, XLogY, kFloat,
              .doc("x * log(value), or value * log(x) if reverse.").saves({0}).grad([](Grad& g) {
                double v = value_of(g);
                if (g.b("reverse"_attr))
-                 g.dx(0, div(mul_scalar(g.dy(), v), g.x()));
+                 g.dx(0, div(mul(g.dy(), v), g.x()));
                else
                  g.dx(0,
-                      v > 0 ? mul_scalar(g.dy(), std::log(v))
-                            : mul(g.dy(), masked_fill(full_like(g.x(), std::log(v)), eq_scalar(g.x(), 0.0), 0.0)));
+                      v > 0 ? mul(g.dy(), std::log(v))
+                            : mul(g.dy(), masked_fill(full_like(g.x(), std::log(v)), eq(g.x(), 0.0), 0.0)));
              }));
 
 }  // namespace holon::ops

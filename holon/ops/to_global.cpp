@@ -137,7 +137,7 @@ Dims logical_shape(const std::vector<PartMeta>& parts, const GlobalSpec* spec) {
   }
   for (int i = 0; i < p.size(); ++i) {
     int r = at_index(p.ranks(), i);
-    Dims wanted = slice_of(shape, p, spec->nd_sbp, i).shape;
+    Dims wanted = region_of(shape, p, spec->nd_sbp, i).shape;
     if (at_index(parts, r).shape() != wanted)
       fail_runtime("to_global: the local parts do not form one tensor under {}: rank {} has {} and should have {} of "
                    "{}. Parts: {}. If a size is not divisible by the ranks, the first ones hold one more.",
@@ -214,7 +214,7 @@ HOLON_OP(to_global,
       check_nd_sbp(x.shape(), p, s, "to_global");
       Tensor out = redistributed(x, intern_spec(p, s));
       if (x.requires_grad() && grad_enabled()) {
-        if (out == x) out = x.detach();
+        if (out.is_same(x)) out = x.detach();
         NdSbp back = has_grad_sbp ? c.attrs().as_nd_sbp(c.op().attr("grad_sbp"_attr)) : without_partial(x.nd_sbp());
         check_nd_sbp(x.shape(), x.placement(), back, "to_global(grad_sbp)");
         record_node(make_ref<GlobalToGlobal>(intern_spec(x.placement(), back)), {&x, 1}, {&out, 1});
@@ -233,7 +233,7 @@ HOLON_OP(to_local, "to_local(Tensor x, *, bool copy=False) -> Tensor")
       Tensor out;
       if (Tracer* trace = tracer()) {
         const int index = x.placement().index_of(this_rank());
-        out = trace->relabel(x, index < 0 ? Dims{0} : slice_of(x.shape(), x.placement(), x.nd_sbp(), index).shape,
+        out = trace->relabel(x, index < 0 ? Dims{0} : region_of(x.shape(), x.placement(), x.nd_sbp(), index).shape,
                              nullptr);
       } else {
         Array part = x.array();

@@ -9,7 +9,7 @@ namespace {
 void zero_grad(Grad& g) { g.dx(0, zeros_like(g.dy())); }
 void same_grad(Grad& g) { g.dx(0, g.dy()); }
 
-Tensor one_minus_square(const Tensor& x) { return sub_scalar(square(x), 1.0, {.reverse = true}); }
+Tensor one_minus_square(const Tensor& x) { return sub(square(x), 1.0, {.reverse = true}); }
 
 // Of x -> dy f(x): the gradient in dy is the same op, that in x has the slope f'(x) = `slope`.
 using Backward = Tensor (*)(const Tensor&, const Tensor&);
@@ -41,7 +41,7 @@ HOLON_ALIAS(absolute, abs);
 HOLON_UNARY(sign, Sign, kSame).doc("-1, 0 or 1 by the sign of x.", "sign(ones(2))").grad(zero_grad);
 HOLON_ALIAS(sgn, sign);
 HOLON_UNARY(square, Square, kSame).doc("x * x.", "square(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), mul_scalar(g.x(), 2.0)));
+  g.dx(0, mul(g.dy(), mul(g.x(), 2.0)));
 });
 HOLON_UNARY(sqrt, Sqrt, kFloat).doc("The square root.", "sqrt(ones(2))").saves({}, {0}).grad([](Grad& g) {
   g.dx(0, sqrt_backward(g.dy(), g.y()));
@@ -66,12 +66,12 @@ HOLON_UNARY(exp2, Exp2, kFloat)
     .doc("2 to the power of x.", "exp2(ones(2))")
     .autocast(Autocast::kFloat32)
     .saves({}, {0})
-    .grad([](Grad& g) { g.dx(0, mul(g.dy(), mul_scalar(g.y(), kLn2))); });
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), mul(g.y(), kLn2))); });
 HOLON_UNARY(expm1, Expm1, kFloat)
     .doc("exp(x) - 1, exact near 0.", "expm1(ones(2))")
     .autocast(Autocast::kFloat32)
     .saves({}, {0})
-    .grad([](Grad& g) { g.dx(0, mul(g.dy(), add_scalar(g.y(), 1.0))); });
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), add(g.y(), 1.0))); });
 HOLON_UNARY(log, Log, kFloat)
     .doc("The natural logarithm.", "log(ones(2))")
     .autocast(Autocast::kFloat32)
@@ -81,17 +81,17 @@ HOLON_UNARY(log2, Log2, kFloat)
     .doc("The logarithm to base 2.", "log2(ones(2))")
     .autocast(Autocast::kFloat32)
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, div(g.dy(), mul_scalar(g.x(), kLn2))); });
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), mul(g.x(), kLn2))); });
 HOLON_UNARY(log10, Log10, kFloat)
     .doc("The logarithm to base 10.", "log10(ones(2))")
     .autocast(Autocast::kFloat32)
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, div(g.dy(), mul_scalar(g.x(), kLn10))); });
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), mul(g.x(), kLn10))); });
 HOLON_UNARY(log1p, Log1p, kFloat)
     .doc("log(1 + x), exact near 0.", "log1p(ones(2))")
     .autocast(Autocast::kFloat32)
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, div(g.dy(), add_scalar(g.x(), 1.0))); });
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), add(g.x(), 1.0))); });
 
 HOLON_UNARY(sin, Sin, kFloat).doc("The sine of x in radians.", "sin(ones(2))").saves({0}).grad([](Grad& g) {
   g.dx(0, sin_backward(g.dy(), g.x()));
@@ -103,7 +103,7 @@ HOLON_UNARY(tan, Tan, kFloat)
     .doc("The tangent of x in radians.", "tan(ones(2))")
     .autocast(Autocast::kFloat32)
     .saves({}, {0})
-    .grad([](Grad& g) { g.dx(0, mul(g.dy(), add_scalar(square(g.y()), 1.0))); });
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), add(square(g.y()), 1.0))); });
 HOLON_UNARY(asin, Asin, kFloat)
     .doc("The angle in radians whose sine is x.", "asin(ones(2))")
     .autocast(Autocast::kFloat32)
@@ -117,7 +117,7 @@ HOLON_UNARY(acos, Acos, kFloat)
 HOLON_UNARY(atan, Atan, kFloat)
     .doc("The angle in radians whose tangent is x.", "atan(ones(2))")
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, div(g.dy(), add_scalar(square(g.x()), 1.0))); });
+    .grad([](Grad& g) { g.dx(0, div(g.dy(), add(square(g.x()), 1.0))); });
 HOLON_UNARY(sinh, Sinh, kFloat)
     .doc("The hyperbolic sine.", "sinh(ones(2))")
     .autocast(Autocast::kFloat32)
@@ -129,13 +129,13 @@ HOLON_UNARY(cosh, Cosh, kFloat)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(g.dy(), sinh(g.x()))); });
 HOLON_UNARY(asinh, Asinh, kFloat).doc("The inverse hyperbolic sine.", "asinh(ones(2))").saves({0}).grad([](Grad& g) {
-  g.dx(0, mul(g.dy(), rsqrt(add_scalar(square(g.x()), 1.0))));
+  g.dx(0, mul(g.dy(), rsqrt(add(square(g.x()), 1.0))));
 });
 HOLON_UNARY(acosh, Acosh, kFloat)
     .doc("The inverse hyperbolic cosine.", "acosh(ones(2))")
     .autocast(Autocast::kFloat32)
     .saves({0})
-    .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(sub_scalar(square(g.x()), 1.0)))); });
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), rsqrt(sub(square(g.x()), 1.0)))); });
 HOLON_UNARY(atanh, Atanh, kFloat)
     .doc("The inverse hyperbolic tangent.", "atanh(zeros(2))")
     .autocast(Autocast::kFloat32)
@@ -159,7 +159,7 @@ HOLON_UNARY(erfinv, Erfinv, kFloat)
     .doc("The inverse error function, for x from -1 to 1.", "erfinv(zeros(2))")
     .autocast(Autocast::kFloat32)
     .saves({}, {0})
-    .grad([](Grad& g) { g.dx(0, mul(g.dy(), mul_scalar(exp(square(g.y())), 1 / kTwoOverRootPi))); });
+    .grad([](Grad& g) { g.dx(0, mul(g.dy(), mul(exp(square(g.y())), 1 / kTwoOverRootPi))); });
 
 HOLON_UNARY(floor, Floor, kSame).doc("x rounded down.", "floor(ones(2))").grad(zero_grad);
 HOLON_UNARY(ceil, Ceil, kSame).doc("x rounded up.", "ceil(ones(2))").grad(zero_grad);
@@ -186,13 +186,13 @@ HOLON_OP(logit, "logit(Tensor x, float? eps=None) -> Tensor")
       Tensor x = c.in(0);
       if (!is_floating(x.dtype())) x = cast(x, float32);
       if (c.has("eps"_attr)) x = clamp(x, c.f("eps"_attr), 1 - c.f("eps"_attr));
-      c.out.push_back(log(div(x, sub_scalar(x, 1.0, {.reverse = true}))));
+      c.out.push_back(log(div(x, sub(x, 1.0, {.reverse = true}))));
     });
 HOLON_OP(sinc, "sinc(Tensor x) -> Tensor")
     .doc("sin(pi x) / (pi x), and 1 at 0, for x [...].", "sinc(zeros(2))")
     .in_place()
     .body([](BodyCall& c) {
-      Tensor x = mul_scalar(c.in(0), 3.14159265358979323846), zero = eq_scalar(x, 0.0);
+      Tensor x = mul(c.in(0), 3.14159265358979323846), zero = eq(x, 0.0);
       // The place of 0 is taken by 1 before the division, so that no NaN gets into the gradient.
       Tensor safe = masked_fill(x, zero, 1.0);
       c.out.push_back(masked_fill(div(sin(safe), safe), zero, 1.0));
@@ -236,7 +236,7 @@ HOLON_OP(sqrt_backward, "sqrt_backward(Tensor dy, Tensor y) -> Tensor")
     .hidden()
     .kernel(binary_kernel<BinaryOp::SqrtBackward>)
     .saves({0, 1})
-    .grad([](Grad& g) { second_grad(g, sqrt_backward, mul_scalar(pow_scalar(g.x(1), -2.0), -0.5)); });
+    .grad([](Grad& g) { second_grad(g, sqrt_backward, mul(pow(g.x(1), -2.0), -0.5)); });
 HOLON_OP(rsqrt_backward, "rsqrt_backward(Tensor dy, Tensor y) -> Tensor")
     .doc("-dy y^3 / 2.")
     .infer_broadcast()
@@ -245,7 +245,7 @@ HOLON_OP(rsqrt_backward, "rsqrt_backward(Tensor dy, Tensor y) -> Tensor")
     .hidden()
     .kernel(binary_kernel<BinaryOp::RsqrtBackward>)
     .saves({0, 1})
-    .grad([](Grad& g) { second_grad(g, rsqrt_backward, mul_scalar(square(g.x(1)), -1.5)); });
+    .grad([](Grad& g) { second_grad(g, rsqrt_backward, mul(square(g.x(1)), -1.5)); });
 HOLON_OP(reciprocal_backward, "reciprocal_backward(Tensor dy, Tensor y) -> Tensor")
     .doc("-dy y^2.")
     .infer_broadcast()
@@ -254,7 +254,7 @@ HOLON_OP(reciprocal_backward, "reciprocal_backward(Tensor dy, Tensor y) -> Tenso
     .hidden()
     .kernel(binary_kernel<BinaryOp::ReciprocalBackward>)
     .saves({0, 1})
-    .grad([](Grad& g) { second_grad(g, reciprocal_backward, mul_scalar(g.x(1), -2.0)); });
+    .grad([](Grad& g) { second_grad(g, reciprocal_backward, mul(g.x(1), -2.0)); });
 // Gradients that read the input x.
 HOLON_OP(abs_backward, "abs_backward(Tensor dy, Tensor x) -> Tensor")
     .doc("dy sign(x).")
@@ -301,7 +301,7 @@ HOLON_OP(erf_backward, "erf_backward(Tensor dy, Tensor x) -> Tensor")
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, erf_backward(g.dy(), g.x(1)));
-      if (g.needs(1)) g.dx(1, mul_scalar(mul(erf_backward(mul(g.dy(), g.x(0)), g.x(1)), g.x(1)), -2.0));
+      if (g.needs(1)) g.dx(1, mul(mul(erf_backward(mul(g.dy(), g.x(0)), g.x(1)), g.x(1)), -2.0));
     });
 
 }  // namespace holon::ops

@@ -18,7 +18,7 @@ Tensor place(const Tensor& alike, const Placement& placement, const NdSbp& nd_sb
   Array part;
   int index = placement.index_of(Context::current().rank());
   if (index >= 0) {
-    Slice slice = slice_of(alike.shape(), placement, nd_sbp, index);
+    Region slice = region_of(alike.shape(), placement, nd_sbp, index);
     Tensor mine = alike.detach();
     for (int a = 0; a < alike.ndim(); ++a) mine = narrow(mine, a, slice.offset[a], slice.shape[a]);
     Dims at = placement.coordinate(index);

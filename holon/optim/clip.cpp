@@ -54,7 +54,7 @@ struct Gradients {
   void make_own() {
     for (size_t i = 0; i < grads.size(); ++i) {
       Tensor& g = grads[i];
-      const bool new_value = !(g == params[i].grad());  // redistributed just now
+      const bool new_value = !g.is_same(params[i].grad());  // redistributed just now
       // Held here and in the parameter, and in no other place.
       const bool alone =
           (new_value || g.impl()->use_count() <= 2) && (!g.array().defined() || g.array().storage->use_count() <= 1);
@@ -151,7 +151,7 @@ double clip_now(const Clip& clip, std::span<const Tensor> params) {
 
 }  // namespace
 
-double clip_grad_norm(std::span<const Tensor> params, double max_norm, double norm_type, bool error_if_nonfinite) {
+double clip_grad_norm(TensorList params, double max_norm, double norm_type, bool error_if_nonfinite) {
   const Clip clip{Clip::By::kNorm, max_norm, norm_type, error_if_nonfinite};
   check(clip);
   if (recorder())
@@ -160,7 +160,7 @@ double clip_grad_norm(std::span<const Tensor> params, double max_norm, double no
   return clip_now(clip, params);
 }
 
-Tensor clip_grad_norm_(std::span<const Tensor> params, double max_norm, double norm_type, bool error_if_nonfinite) {
+Tensor clip_grad_norm_(TensorList params, double max_norm, double norm_type, bool error_if_nonfinite) {
   const Clip clip{Clip::By::kNorm, max_norm, norm_type, error_if_nonfinite};
   check(clip);
   if (auto* r = recorder()) return r->clip_gradients(clip, params);
@@ -169,7 +169,7 @@ Tensor clip_grad_norm_(std::span<const Tensor> params, double max_norm, double n
   return Tensor::local(std::move(norm));
 }
 
-void clip_grad_value(std::span<const Tensor> params, double clip_value) {
+void clip_grad_value(TensorList params, double clip_value) {
   const Clip clip{Clip::By::kValue, clip_value};
   check(clip);
   if (auto* r = recorder()) {
@@ -182,7 +182,7 @@ void clip_grad_value(std::span<const Tensor> params, double clip_value) {
   all.count_versions();
 }
 
-bool scale_grads(std::span<const Tensor> params, double factor) {
+bool scale_grads(TensorList params, double factor) {
   Gradients all(params, false);
   all.make_own();
   bool finite = true;

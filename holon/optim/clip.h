@@ -1,6 +1,7 @@
 // The clipping of gradients: eagerly, and recorded where a graph is being captured.
 #pragma once
 
+#include <concepts>
 #include <span>
 
 #include "holon/tensor/tensor.h"
@@ -23,13 +24,15 @@ struct Clip {
 // where a parameter is global. In the build() of a graph it is part of the step: after the last micro-batch, on the
 // sums over the micro-batches, after a division by the loss scale and before the updates. Errors: max_norm negative;
 // with error_if_nonfinite, a norm that is not finite; in build(), before backward().
-Tensor clip_grad_norm_(std::span<const Tensor> params, double max_norm, double norm_type = 2.0,
+Tensor clip_grad_norm_(TensorList params, double max_norm, double norm_type = 2.0,
                        bool error_if_nonfinite = false);
+template <std::same_as<bool> B>
+Tensor clip_grad_norm_(TensorList params, double max_norm, B error_if_nonfinite) = delete;  // norm_type comes first
 
 // Brings every element of the gradients of params to at least -clip_value and at most clip_value; a NaN stays.
 // Collective where a gradient is a partial sum, which is redistributed first. In build() as clip_grad_norm_(). Errors:
 // clip_value negative.
-void clip_grad_value(std::span<const Tensor> params, double clip_value);
+void clip_grad_value(TensorList params, double clip_value);
 
 // Errors: limits and types that are none.
 void check(const Clip& clip);

@@ -92,14 +92,12 @@ void adam_update(std::span<Tensor> params, std::span<const Tensor> grads, std::s
 
 // As clip_grad_norm_(), with the norm as a number. Errors: those of clip_grad_norm_(); in build(), where no number is
 // known.
-double clip_grad_norm(std::span<const Tensor> params, double max_norm, double norm_type,
-                      bool error_if_nonfinite = false);
-inline double clip_grad_norm(std::span<const Tensor> params, double max_norm, bool error_if_nonfinite = false) {
-  return clip_grad_norm(params, max_norm, 2.0, error_if_nonfinite);
-}
+double clip_grad_norm(TensorList params, double max_norm, double norm_type = 2.0, bool error_if_nonfinite = false);
+template <std::same_as<bool> B>
+double clip_grad_norm(TensorList params, double max_norm, B error_if_nonfinite) = delete;  // norm_type comes first
 
 // Multiplies the gradients of params by a factor. Returns whether all of them were finite before, on all ranks alike
 // where one is global. Collective where a parameter is global.
-bool scale_grads(std::span<const Tensor> params, double factor);
+bool scale_grads(TensorList params, double factor);
 
 }  // namespace holon::optim

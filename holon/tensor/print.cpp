@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <ostream>
 #include <vector>
 
 #include "holon/base/context.h"
@@ -225,6 +226,8 @@ std::string to_string(const Tensor& t) {
 }
 
 std::string to_string(const Tensor& t, const Array& whole) { return text_of(t, whole, true); }
+
+std::ostream& operator<<(std::ostream& to, const Tensor& t) { return to << to_string(t); }
 
 void print(const Tensor& t) {
   std::string s = to_string(t) + "\n";

@@ -238,6 +238,13 @@ Node::Node() {
     mark = tracer->mark();
 }
 
+void Node::number_after(const Node& below) {
+  if (sequence > below.sequence) [[likely]]
+    return;
+  sequence = below.sequence + 1;
+  Context::current().part<SequenceCounter>().next = sequence + 1;
+}
+
 Node::~Node() {
   bool last_of_some = false;
   for (auto& e : edges) last_of_some |= e.node && e.node->use_count() == 1;

@@ -7,6 +7,8 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +27,9 @@ namespace holon {
 class Node;
 class Tensor;
 struct AutogradMeta;
+namespace indexing {
+struct Index;
+}
 
 class TensorImpl final : public RefCounted {
  public:
@@ -48,6 +53,12 @@ class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  ~Tensor() = default;
+  // Of variables only: x[0] = y would change nothing but the handle that x[0] returned. index_put_(x, {0}, y) writes.
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
   static Tensor local(Array array);
   // local_part: this rank's part of the logical tensor; undefined outside the placement.
   static Tensor global(Array local_part, const Dims& shape, DType dtype, const GlobalSpec* spec);
@@ -73,13 +84,18 @@ class Tensor {
   const Array& array() const { return here().array; }
   // This rank's data is in pinned memory (see the op pin_memory).
   bool is_pinned() const { return here().array.is_pinned(); }
-  // This rank's data as it is in memory. Errors: T is not the dtype; the tensor is not contiguous here.
+  // This rank's data as it is in memory, for as long as the tensor is there, so not of a temporary one. Errors: T is not
+  // the dtype; the tensor is not contiguous here; it is on a device.
   template <class T>
-  std::span<T> data() const {
-    check_data(DTypeOf<T>::value);
-    return {impl_->array.defined() ? impl_->array.data<T>() : nullptr,
-            to_size(impl_->array.defined() ? impl_->array.numel() : 0)};
+  std::span<T> data() & {
+    return data_as<T>();
   }
+  template <class T>
+  std::span<const T> data() const& {
+    return data_as<T>();
+  }
+  template <class T>
+  void data() const&& = delete;
 
   bool requires_grad() const { return here().requires_grad; }
   // Errors: a tensor of integers; turning it off on a result of a recorded op.
@@ -106,9 +122,13 @@ class Tensor {
   // and no gradient is given. Collective where it depends on global tensors. (Defined in holon/autograd.)
   void backward(const Tensor& gradient = {}, bool retain_graph = false, bool create_graph = false) const;
 
-  bool operator==(const Tensor& o) const { return impl_ == o.impl_; }
+  // The handles are of one tensor. (== compares elements.)
+  bool is_same(const Tensor& o) const { return impl_ == o.impl_; }
 
   // Short forms of the most used ops (defined in holon/ops).
+  // x[0], x[Slice(1, 3)], x[{0, Slice(1, 3)}], x[mask]: see index() in holon/ops/indexing.h.
+  Tensor operator[](const indexing::Index& key) const;
+  Tensor operator[](std::initializer_list<indexing::Index> key) const;
   Tensor operator+(const Tensor& o) const;
   Tensor operator-(const Tensor& o) const;
   Tensor operator*(const Tensor& o) const;
@@ -118,6 +138,28 @@ class Tensor {
   Tensor operator*(Scalar s) const;
   Tensor operator/(Scalar s) const;
   Tensor operator-() const;
+  // Element by element, as a tensor of bool.
+  Tensor operator==(const Tensor& o) const;
+  Tensor operator!=(const Tensor& o) const;
+  Tensor operator<(const Tensor& o) const;
+  Tensor operator<=(const Tensor& o) const;
+  Tensor operator>(const Tensor& o) const;
+  Tensor operator>=(const Tensor& o) const;
+  Tensor operator==(Scalar s) const;
+  Tensor operator!=(Scalar s) const;
+  Tensor operator<(Scalar s) const;
+  Tensor operator<=(Scalar s) const;
+  Tensor operator>(Scalar s) const;
+  Tensor operator>=(Scalar s) const;
+  // In place: every handle of the tensor sees it. Errors: as of add_() and its like.
+  Tensor& operator+=(const Tensor& o);
+  Tensor& operator-=(const Tensor& o);
+  Tensor& operator*=(const Tensor& o);
+  Tensor& operator/=(const Tensor& o);
+  Tensor& operator+=(Scalar s);
+  Tensor& operator-=(Scalar s);
+  Tensor& operator*=(Scalar s);
+  Tensor& operator/=(Scalar s);
   Tensor sum() const;
   Tensor mean() const;
   Tensor matmul(const Tensor& o) const;
@@ -129,6 +171,11 @@ class Tensor {
   Tensor to_local() const;
   // The only element. Collective for a global tensor. Errors: not exactly one element.
   Scalar item() const;
+  // The same as a number of C++. Errors: T does not hold it (see Scalar::to).
+  template <class T>
+  T item() const {
+    return item().to<T>();
+  }
   // The whole logical value as a contiguous local tensor, on every rank. Collective for a global tensor.
   Tensor full() const;
 
@@ -137,6 +184,12 @@ class Tensor {
     if (!impl_) [[unlikely]]
       fail_undefined();
     return *impl_;
+  }
+  template <class T>
+  std::span<T> data_as() const {
+    check_data(DTypeOf<T>::value);
+    return {impl_->array.defined() ? impl_->array.data<T>() : nullptr,
+            to_size(impl_->array.defined() ? impl_->array.numel() : 0)};
   }
   [[noreturn]] static void fail_undefined();
   void check_data(DType wanted) const;
@@ -151,6 +204,15 @@ struct AutogradMeta : std::enable_shared_from_this<AutogradMeta> {
 };
 
 using TensorVec = SmallVec<Tensor, 4>;
+
+// Tensors as an argument: a vector, an array, {x, y}. It is a view, for the time of a call. What functions return is a
+// std::vector<Tensor>.
+class TensorList : public std::span<const Tensor> {
+ public:
+  using std::span<const Tensor>::span;
+  TensorList(std::span<const Tensor> tensors) : span(tensors) {}
+  TensorList(std::initializer_list<Tensor> tensors) : span(tensors.begin(), tensors.size()) {}
+};
 
 // Whether ops on this rank record for backward.
 struct GradMode {
@@ -172,6 +234,9 @@ class NoGradGuard {
 // Text of a tensor, as in `tensor([1., 2.], dtype=holon.float32)`. Never communicates: a global tensor shows its whole
 // value where this rank has it, otherwise this rank's part, marked as such.
 std::string to_string(const Tensor& t);
+std::ostream& operator<<(std::ostream& to, const Tensor& t);
 void print(const Tensor& t);
 
 }  // namespace holon
+
+#include "holon/tensor/indexing.h"  // the type of the keys of x[...], which needs Tensor

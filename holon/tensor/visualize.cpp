@@ -54,7 +54,7 @@ std::string title_of(const Dims& shape, DType dtype, const GlobalSpec* spec) {
 using Key = std::vector<int64_t>;
 
 struct Part {
-  Slice slice;
+  Region slice;
   std::map<Key, std::vector<int>> copies;  // by the coordinates along broadcast axes
 };
 
@@ -176,7 +176,7 @@ Picture picture(const Dims& shape, DType dtype, const GlobalSpec* spec) {
     const NdSbp& sbp = spec->nd_sbp;
     for (int index = 0; index < static_cast<int>(placement.ranks().size()); ++index) {
       const int rank = static_cast<int>(at_index(placement.ranks(), index));
-      Slice slice = slice_of(shape, placement, sbp, index);
+      Region slice = region_of(shape, placement, sbp, index);
       if (slice.shape.numel() == 0) {
         idle.push_back(rank);
         continue;
@@ -203,11 +203,11 @@ Picture picture(const Dims& shape, DType dtype, const GlobalSpec* spec) {
       break;
     }
     PicturePlane plane;
-    const Slice& first = members[0]->slice;
+    const Region& first = members[0]->slice;
     for (int i = 0; i < leading; ++i) plane.title += stretch({first.offset[i], first.shape[i]}) + ", ";
     if (leading) plane.title = "[" + plane.title + ":, :]";
-    auto row_of = [&](const Slice& s) { return n >= 2 ? Interval{s.offset[n - 2], s.shape[n - 2]} : Interval{0, 1}; };
-    auto column_of = [&](const Slice& s) {
+    auto row_of = [&](const Region& s) { return n >= 2 ? Interval{s.offset[n - 2], s.shape[n - 2]} : Interval{0, 1}; };
+    auto column_of = [&](const Region& s) {
       return n >= 1 ? Interval{s.offset[n - 1], s.shape[n - 1]} : Interval{0, 1};
     };
     for (const Part* part : members) {

@@ -137,7 +137,7 @@ Array read(nb::handle data, const DType* wanted) {
 Array part_of(const Array& whole, const Placement& placement, const NdSbp& sbp) {
   int index = placement.index_of(Context::current().rank());
   if (index < 0) return {};
-  Slice s = slice_of(whole.shape, placement, sbp, index);
+  Region s = region_of(whole.shape, placement, sbp, index);
   Array out = Array::empty(s.shape, whole.dtype, placement.device());
   Dims at = placement.coordinate(index);
   for (int a = 0; a < sbp.size(); ++a)

@@ -279,7 +279,7 @@ class PyGraph final : public nn::Graph {
 
   std::vector<std::string> recompute;
 
-  TensorVec build(std::span<const Tensor> symbols) override {
+  std::vector<Tensor> build(TensorList symbols) override {
     const bool flat = structure_ < kFlat;
     size_t next = 0;
     nb::object args, kwargs;

@@ -53,14 +53,19 @@ bool inherit_in_background(std::function<void()> (*capture)()) {
   return true;
 }
 
+std::vector<std::function<void()>> inherited_in_background() {
+  std::vector<std::function<void()>> list;
+  for (auto capture : captures())
+    if (auto apply = capture()) list.push_back(std::move(apply));
+  return list;
+}
+
 bool background_must_end() { return must_end && must_end->load(); }
 
 class Background {
  public:
   Background() : world_(shared_world()) {
-    const Context& c = Context::current();
-    context_ = std::make_unique<Context>(c.rank(), c.world_size(), c.local_rank(), c.local_world_size());
-    if (c.ranks_are_threads()) context_->set_ranks_are_threads();
+    context_ = Context::current().sibling();
     thread_ = std::thread([this] { run(); });
   }
   ~Background() { end(); }
@@ -81,8 +86,7 @@ class Background {
   Work give(std::function<void()> job) {
     auto state = std::make_shared<Work::State>();
     state->job = std::move(job);
-    for (auto capture : captures())
-      if (auto apply = capture()) state->inherited.push_back(std::move(apply));
+    state->inherited = inherited_in_background();
     state->site = call_site();
     state->owner = call_owner();
     if (auto where = blocking_hooks().where; where && state->site.empty()) {

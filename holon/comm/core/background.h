@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace holon::comm {
 
@@ -40,6 +41,8 @@ Work run_in_background(std::function<void()> job);
 // called on the rank's own thread, and what it returns, if anything, on the second one before the job. Returns true, to
 // be called from a static initialiser.
 bool inherit_in_background(std::function<void()> (*capture)());
+// What they return for the current context.
+std::vector<std::function<void()>> inherited_in_background();
 
 // Whether the machine has something to run jobs with while ranks compute: a core for each rank beside those of its
 // threads (num_threads(), at the first call), or a network. Alike on all ranks that have as many threads; false in a

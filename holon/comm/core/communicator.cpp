@@ -57,6 +57,10 @@ World& world() {
     Context& c = Context::current();
     if (c.world_size() > 1 && !c.ranks_are_threads() && !forked_from().empty()) fail_forked("a group of several ranks");
     HOLON_CHECK(!c.ranks_are_threads(), "a rank that is a thread has no world");
+    if (c.is_of_other_thread() && c.world_size() > 1)
+      fail_runtime("a thread that is not {}'s own communicates. Hand it the rank: create a ContextHandoff in the rank's "
+                   "own thread and enter() it in this one; or communicate there.",
+                   rank_text());
     p.world = factory->make_world(c);
   }
   return *p.world;

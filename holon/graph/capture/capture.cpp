@@ -268,8 +268,8 @@ int64_t Capture::draw(bool global) { return kDrawMark + (global ? graph_.global_
 Tensor Capture::seed(Tensor ones) {
   seeded_ = true;
   if (loss_scale_) ones = mul(ones, loss_scale_(ones));
-  if (share_ > 0) return mul_scalar(ones, share_);
-  return graph_.micro_batches == 1 ? ones : div_scalar(ones, static_cast<double>(graph_.micro_batches));
+  if (share_ > 0) return mul(ones, share_);
+  return graph_.micro_batches == 1 ? ones : div(ones, static_cast<double>(graph_.micro_batches));
 }
 
 void Capture::detached(const Tensor& t, const Tensor& copy) {
@@ -285,7 +285,7 @@ void Capture::add_update(const optim::Rule& rule, std::span<const Tensor> params
   for (auto& u : updates_)
     for (auto& p : u.params)
       for (auto& q : params)
-        if (p == q)
+        if (p.is_same(q))
           fail_value("add_optimizer: the parameter {} is in two optimizers or groups of this graph. Give each "
                      "parameter to one.",
                      p.shape());
@@ -339,7 +339,7 @@ void Capture::clip_groups() {
     // Optimizer::clip_grad() in build() has done it.
     const bool done = std::any_of(clips_.begin(), clips_.end(), [&](const PendingClip& c) {
       return c.how.by == t.clip.how.by && c.how.limit == t.clip.how.limit && c.how.norm_type == t.clip.how.norm_type &&
-          c.params == t.clip.params;
+          std::ranges::equal(c.params, t.clip.params, &Tensor::is_same);
     });
     if (!done && !t.clip.params.empty()) add_clip(t.clip.how, t.clip.params);
   }

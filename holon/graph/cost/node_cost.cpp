@@ -16,7 +16,7 @@ namespace {
 constexpr double kFlopsPerSecond = 60e9;
 
 Dims part_shape(const Value& v) {
-  return v.spec ? slice_of(v.shape, v.spec->placement, v.spec->nd_sbp, 0).shape : v.shape;
+  return v.spec ? region_of(v.shape, v.spec->placement, v.spec->nd_sbp, 0).shape : v.shape;
 }
 
 }  // namespace

@@ -231,8 +231,8 @@ void Lowering::lower_update(const Node& n, int m) {
 }
 
 Array Lowering::window(const Array& a, const Dims& shape, const GlobalSpec* from, const GlobalSpec* to) const {
-  Slice have = slice_of(shape, from->placement, from->nd_sbp, from->placement.index_of(values_.rank));
-  Slice want = slice_of(shape, to->placement, to->nd_sbp, to->placement.index_of(values_.rank));
+  Region have = region_of(shape, from->placement, from->nd_sbp, from->placement.index_of(values_.rank));
+  Region want = region_of(shape, to->placement, to->nd_sbp, to->placement.index_of(values_.rank));
   int64_t at = 0;
   for (int d = 0; d < shape.size(); ++d) at += (want.offset[d] - have.offset[d]) * a.strides[d];
   return a.view(want.shape, a.strides, at);

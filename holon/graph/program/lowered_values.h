@@ -57,7 +57,7 @@ class LoweredValues {
   static Device device_of(const Value& v) { return v.spec ? v.spec->placement.device() : v.device; }
   Dims local_shape(const Value& v) const {
     if (!v.spec) return v.shape;
-    return slice_of(v.shape, v.spec->placement, v.spec->nd_sbp, v.spec->placement.index_of(rank)).shape;
+    return region_of(v.shape, v.spec->placement, v.spec->nd_sbp, v.spec->placement.index_of(rank)).shape;
   }
 
   int32_t new_buffer(size_t bytes, Device device, Buffer::Kind kind = Buffer::Kind::kArena);

@@ -36,7 +36,7 @@ Dims ValueStrides::of(const Node& n, const Dims& shape) const {
     const Value& out = g_.value(v);
     Dims to = out.shape;
     if (out.spec)
-      to = slice_of(out.shape, out.spec->placement, out.spec->nd_sbp, out.spec->placement.index_of(rank_)).shape;
+      to = region_of(out.shape, out.spec->placement, out.spec->nd_sbp, out.spec->placement.index_of(rank_)).shape;
     Array next = seen;
     ViewCall call(*reader->op, reader->attrs, seen, to);
     reader->op->view(call, next);

@@ -19,7 +19,7 @@ namespace {
 Array part_of(const GlobalSpec* spec, const Dims& shape, int rank) {
   int index = spec->placement.index_of(rank);
   if (index < 0) return {};
-  Slice slice = slice_of(shape, spec->placement, spec->nd_sbp, index);
+  Region slice = region_of(shape, spec->placement, spec->nd_sbp, index);
   Array a = Array::empty(slice.shape, float32);
   for (int64_t i = 0; i < a.numel(); ++i) a.data<float>()[i] = static_cast<float>(i % 97 + 100 * rank);
   return a;

@@ -177,7 +177,7 @@ TEST_F(PlannerTest, ExplainNamesStepsBytesAndTime) {
 void check_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape) {
   Plan p = plan(from, to, shape, float32);
   SCOPED_TRACE(p.str());
-  auto part = [&](const GlobalSpec* s) { return slice_of(shape, s->placement, s->nd_sbp, 0).shape.numel() * 4; };
+  auto part = [&](const GlobalSpec* s) { return region_of(shape, s->placement, s->nd_sbp, 0).shape.numel() * 4; };
   int64_t limit = std::max(part(from), part(to));
   const GlobalSpec* at = from;
   for (size_t i = 0; i < p.steps().size(); ++i) {

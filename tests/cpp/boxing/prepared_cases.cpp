@@ -26,7 +26,7 @@ Array garbage(bool has, const Dims& shape, DType dtype) {
 Array some_part(const GlobalSpec* spec, const Dims& shape, DType dtype, bool strided) {
   const int rank = Context::current().rank(), index = spec->placement.index_of(rank);
   if (index < 0) return {};
-  const Slice slice = slice_of(shape, spec->placement, spec->nd_sbp, index);
+  const Region slice = region_of(shape, spec->placement, spec->nd_sbp, index);
   const Dims place = spec->placement.coordinate(index), strides_of_all = contiguous_strides(shape);
   int64_t addend = 0;  // copies are equal, addends are not
   for (int a = 0; a < place.size(); ++a) addend = addend * 7 + (spec->nd_sbp[a].is_partial() ? place[a] : 0);

@@ -80,7 +80,7 @@ int64_t places_of(const GlobalSpec& s, int index, int64_t* place) {
 }
 
 // The logical index of each element of a slice, in order.
-std::vector<int64_t> elements_of(const Dims& shape, const Slice& slice) {
+std::vector<int64_t> elements_of(const Dims& shape, const Region& slice) {
   std::vector<int64_t> list(static_cast<size_t>(slice.shape.numel()));
   Dims strides = contiguous_strides(shape);
   for (size_t i = 0; i < list.size(); ++i) {
@@ -96,7 +96,7 @@ std::vector<int64_t> elements_of(const Dims& shape, const Slice& slice) {
 Array part_of(const Case& c, int rank) {
   int index = c.from->placement.index_of(rank);
   if (index < 0) return {};
-  Slice slice = slice_of(c.shape, c.from->placement, c.from->nd_sbp, index);
+  Region slice = region_of(c.shape, c.from->placement, c.from->nd_sbp, index);
   int64_t place, places = places_of(*c.from, index, &place);
   auto elements = elements_of(c.shape, slice);
   Array flat = Array::empty(slice.shape, c.dtype), a = flat;
@@ -146,7 +146,7 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
       if (part.defined()) return fmt::format("rank {} is outside and has a part", rank);
       continue;
     }
-    Dims shape = slice_of(c.shape, to.placement, to.nd_sbp, index).shape;
+    Dims shape = region_of(c.shape, to.placement, to.nd_sbp, index).shape;
     if (!part.defined() || !(part.shape == shape) || part.dtype != c.dtype)
       return fmt::format("rank {} should have a part of {}", rank, shape);
     Dims at = to.placement.coordinate(index);
@@ -160,7 +160,7 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
   }
   for (auto& [key, entry] : sums) {
     auto& [index, sum] = entry;
-    auto elements = elements_of(c.shape, slice_of(c.shape, to.placement, to.nd_sbp, index));
+    auto elements = elements_of(c.shape, region_of(c.shape, to.placement, to.nd_sbp, index));
     for (size_t i = 0; i < sum.size(); ++i) {
       int64_t got = c.dtype == DType::kBool ? sum[i] != 0 : c.dtype == DType::kUInt8 ? sum[i] & 255 : sum[i];
       int64_t expected = value_of(elements[i], places, c.dtype);
@@ -294,7 +294,7 @@ TEST_F(RandomTest, NoPairTakesMoreMemoryThanItsPlanSays) {
             complaints.push_back(
                 fmt::format("{} bytes more at once, {} planned on each rank: {}", grown, p.peak_bytes(), p));
         }
-        auto part = [&](const GlobalSpec* s) { return slice_of(shape, s->placement, s->nd_sbp, 0).shape.numel() * 4; };
+        auto part = [&](const GlobalSpec* s) { return region_of(shape, s->placement, s->nd_sbp, 0).shape.numel() * 4; };
         if (rank == 0 && p.between_bytes() > std::max(part(from), part(to)))
           complaints.push_back(fmt::format("{} bytes between the ends: {}", p.between_bytes(), p));
         world.barrier();

@@ -51,7 +51,7 @@ std::pair<int64_t, int64_t> partial_place(const GlobalSpec& spec, int index) {
 }
 
 template <class F>
-void for_each_element(const Dims& logical, const Slice& slice, F&& f) {
+void for_each_element(const Dims& logical, const Region& slice, F&& f) {
   int64_t n = slice.shape.numel();
   Dims strides = contiguous_strides(logical);
   for (int64_t i = 0; i < n; ++i) {
@@ -69,7 +69,7 @@ template <class T>
 Array part_of(const GlobalSpec& spec, const Dims& shape, int rank, bool strided) {
   int index = spec.placement.index_of(rank);
   if (index < 0) return {};
-  Slice slice = slice_of(shape, spec.placement, spec.nd_sbp, index);
+  Region slice = region_of(shape, spec.placement, spec.nd_sbp, index);
   auto [place, places] = partial_place(spec, index);
   DType dtype = DTypeOf<T>::value;
   Array a = Array::empty(slice.shape, dtype);
@@ -105,7 +105,7 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
       if (part.defined()) return fmt::format("rank {} is outside and has a part", rank);
       continue;
     }
-    Slice slice = slice_of(c.shape, spec.placement, spec.nd_sbp, index);
+    Region slice = region_of(c.shape, spec.placement, spec.nd_sbp, index);
     if (!part.defined() || !(part.shape == slice.shape) || part.dtype != DTypeOf<T>::value)
       return fmt::format("rank {} has a part of {}, not {}", rank, part.shape, slice.shape);
     Array flat = kernels::contiguous(part);
@@ -128,7 +128,7 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
         if (!spec.nd_sbp[a].is_partial()) k.push_back(at[a]);
       if (k == key) index = i;
     }
-    for_each_element(c.shape, slice_of(c.shape, spec.placement, spec.nd_sbp, index), [&](int64_t i, int64_t element) {
+    for_each_element(c.shape, region_of(c.shape, spec.placement, spec.nd_sbp, index), [&](int64_t i, int64_t element) {
       if (text.empty() && sum[static_cast<size_t>(i)] != static_cast<double>(value_of(element)))
         text = fmt::format("element {} at place {} is {}, not {}", element, index, sum[static_cast<size_t>(i)],
                            value_of(element));
@@ -371,7 +371,7 @@ void check_bits(int64_t n) {
     Array whole = redistribute(p, b, {n}, in.dtype, in);
     EXPECT_EQ(std::memcmp(whole.bytes(), expected.data(), whole.nbytes()), 0) << name(in.dtype) << " " << n;
     Array piece = redistribute(p, s, {n}, in.dtype, in);
-    Slice mine = slice_of({n}, s->placement, s->nd_sbp, rank);
+    Region mine = region_of({n}, s->placement, s->nd_sbp, rank);
     EXPECT_EQ(std::memcmp(piece.bytes(), expected.data() + mine.offset[0], piece.nbytes()), 0)
         << name(in.dtype) << " " << n;
     // The parts that were given are as they were.
@@ -414,7 +414,7 @@ TEST_F(RedistributeTest, DevicesOfAnotherKindShareNoMemory) {
       EXPECT_FALSE(out.storage == in.storage);
       EXPECT_EQ(out.device.type, parse_device_type("cuda"));
       EXPECT_TRUE(out.device.simulated);
-      Slice slice = slice_of({4, 2}, to->placement, to->nd_sbp, rank);
+      Region slice = region_of({4, 2}, to->placement, to->nd_sbp, rank);
       for_each_element({4, 2}, slice, [&](int64_t i, int64_t element) {
         EXPECT_EQ(out.data<float>()[i], static_cast<float>(value_of(element)));
       });

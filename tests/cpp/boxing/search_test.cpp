@@ -27,7 +27,7 @@ class Oracle {
     const size_t n = specs_.size();
     for (auto& prices : price_) prices.assign(n * n, kNever);
     for (size_t i = 0; i < n; ++i) {
-      part_.push_back(slice_of(shape_, specs_[i]->placement, specs_[i]->nd_sbp, 0).shape.numel());
+      part_.push_back(region_of(shape_, specs_[i]->placement, specs_[i]->nd_sbp, 0).shape.numel());
       for (size_t j = 0; j < n; ++j)
         if (i != j)
           for (InPlan where : {InPlan{false, false}, {false, true}, {true, false}, {true, true}})

@@ -45,6 +45,14 @@ TEST(Process, ForksChangeNothingAndCommunicateNothing) {
   for (auto& r : w.ranks) EXPECT_EQ(r->wait(300), 0) << r->output();
 }
 
+TEST(Process, ThreadsCommunicateWhereTheyWereHandedTheRank) {
+  World w(2, "threads");
+  for (int r : {0, 1}) {
+    EXPECT_EQ(w[r].wait(), 0) << w[r].output();
+    EXPECT_HAS(w[r].output(), "a thread that is not rank " + std::to_string(r) + " of 2's own communicates.");
+  }
+}
+
 TEST(Process, MismatchIsShownOnEveryRank) {
   World w(3, "mismatch");
   for (auto& r : w.ranks) {

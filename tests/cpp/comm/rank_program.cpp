@@ -28,6 +28,7 @@
 #include "holon/comm/bootstrap/rendezvous.h"
 #include "holon/comm/core/background.h"
 #include "holon/comm/core/communicator.h"
+#include "holon/comm/core/context_handoff.h"
 #include "holon/comm/core/world.h"
 #include "holon/comm/local/fd_exchange.h"
 #include "tests/cpp/comm/collective_cases.h"
@@ -185,7 +186,36 @@ void stop_in_exchange() {
   pause_s(60);
 }
 
+// A thread that has been handed the rank communicates next to the rank's own; one that has not may not.
+void communicate_in_threads(int rank) {
+  ContextHandoff handoff;
+  auto sums = [&](float start) {
+    for (int i = 0; i < 100; ++i) {
+      float x = start + static_cast<float>(rank), sum = 0;
+      everybody().all_reduce(&x, &sum, 1, float32);
+      if (sum != 2 * start + 1) throw std::runtime_error("another thread's numbers");
+    }
+  };
+  std::string error;
+  {
+    std::jthread handed([&] {
+      auto scope = handoff.enter();
+      sums(1000);
+    });
+    std::jthread stranger([&] {
+      try {
+        everybody().barrier();
+      } catch (const std::exception& e) {
+        error = e.what();
+      }
+    });
+    sums(0);
+  }
+  say(error.c_str());
+}
+
 const std::map<std::string, std::function<void(int)>> kModes = {
+    {"threads", communicate_in_threads},
     {"fork", fork_in_all_ways},
     {"collectives",
      [](int rank) {

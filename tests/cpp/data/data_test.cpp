@@ -9,6 +9,7 @@
 #include "holon/data/idx.h"
 #include "holon/data/place.h"
 #include "holon/ops.h"
+#include "holon/ops/values.h"
 
 namespace holon::data {
 namespace {
@@ -50,11 +51,11 @@ TEST(Idx, ReadsEveryType) {
   Tensor t = parse_idx(bytes({0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 255}), "x");
   EXPECT_EQ(t.shape(), (Dims{2, 3}));
   EXPECT_EQ(t.data<uint8_t>()[5], 255);
-  EXPECT_EQ(parse_idx(bytes({0, 0, 9, 1, 0, 0, 0, 1, 255}), "x").data<int8_t>()[0], -1);
-  EXPECT_EQ(parse_idx(bytes({0, 0, 0x0b, 1, 0, 0, 0, 2, 255, 254, 1, 0}), "x").data<int32_t>()[0], -2);
-  EXPECT_EQ(parse_idx(bytes({0, 0, 0x0c, 1, 0, 0, 0, 1, 0, 0, 1, 2}), "x").data<int32_t>()[0], 258);
-  EXPECT_EQ(parse_idx(bytes({0, 0, 0x0d, 1, 0, 0, 0, 1, 0x3f, 0xc0, 0, 0}), "x").data<float>()[0], 1.5f);
-  EXPECT_EQ(parse_idx(bytes({0, 0, 0x0e, 0, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0}), "x").data<double>()[0], 1.5);
+  EXPECT_EQ(to_vector<int8_t>(parse_idx(bytes({0, 0, 9, 1, 0, 0, 0, 1, 255}), "x"))[0], -1);
+  EXPECT_EQ(to_vector<int32_t>(parse_idx(bytes({0, 0, 0x0b, 1, 0, 0, 0, 2, 255, 254, 1, 0}), "x"))[0], -2);
+  EXPECT_EQ(to_vector<int32_t>(parse_idx(bytes({0, 0, 0x0c, 1, 0, 0, 0, 1, 0, 0, 1, 2}), "x"))[0], 258);
+  EXPECT_EQ(to_vector<float>(parse_idx(bytes({0, 0, 0x0d, 1, 0, 0, 0, 1, 0x3f, 0xc0, 0, 0}), "x"))[0], 1.5f);
+  EXPECT_EQ(to_vector<double>(parse_idx(bytes({0, 0, 0x0e, 0, 0x3f, 0xf8, 0, 0, 0, 0, 0, 0}), "x"))[0], 1.5);
   EXPECT_EQ(parse_idx(bytes({0, 0, 8, 2, 0, 0, 0, 0, 255, 255, 255, 255}), "x").shape(), (Dims{0, 4294967295}));
 }
 
@@ -85,7 +86,7 @@ TEST(Idx, RefusesEveryPrefix) {
 TEST(Idx, ReadsFiles) {
   Folder folder;
   auto path = folder.write("a.idx", std::string("\0\0\x08\x01\0\0\0\x02\x05\x06", 10));
-  EXPECT_EQ(read_idx(path).data<uint8_t>()[1], 6);
+  EXPECT_EQ(to_vector<uint8_t>(read_idx(path))[1], 6);
   EXPECT_THROW(read_idx(folder.path / "none"), Error);
   EXPECT_THROW(read_idx(folder.path), Error);
 }

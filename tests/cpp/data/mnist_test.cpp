@@ -80,11 +80,10 @@ TEST(Mnist, IsReadByALoader) {
   EXPECT_EQ(batch[0].shape(), (Dims{8, 1, 28, 28}));
   EXPECT_EQ(batch[0].dtype(), float32);
   EXPECT_EQ(batch[1].dtype(), int64);
-  for (int64_t i = 0; i < 8; ++i)
-    EXPECT_EQ(batch[1].data<int64_t>()[static_cast<size_t>(i)],
-              train->labels().data<uint8_t>()[static_cast<size_t>(i)]);
+  const Tensor labels = train->labels(), images = train->images();
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(batch[1].data<int64_t>()[i], labels.data<uint8_t>()[i]);
   for (size_t k = 0; k < 8 * 784; ++k)
-    EXPECT_EQ(batch[0].data<float>()[k], static_cast<float>(train->images().data<uint8_t>()[k]) / 255.0f);
+    EXPECT_EQ(batch[0].data<float>()[k], static_cast<float>(images.data<uint8_t>()[k]) / 255.0f);
   EXPECT_THROW(train->batch(std::vector<int64_t>{20}), Error);
 }
 

@@ -8,6 +8,7 @@
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops.h"
+#include "holon/ops/values.h"
 
 namespace holon {
 namespace {
@@ -47,17 +48,17 @@ TEST(Autocast, CastsALeafOnceAndGradientsReachIt) {
   EXPECT_EQ(a.impl()->grad_fn->edges[1].node, b.impl()->grad_fn->edges[1].node);
   sum(a).backward();
   EXPECT_EQ(w.grad().dtype(), float32);
-  EXPECT_EQ(w.grad().full().data<float>()[0], 4);
+  EXPECT_EQ(to_vector<float>(w.grad())[0], 4);
   EXPECT_TRUE(Context::current().autocast());
   sum(matmul(x, w)).backward();  // a new cast: the first one's node was freed
-  EXPECT_EQ(w.grad().full().data<float>()[0], 8);
+  EXPECT_EQ(to_vector<float>(w.grad())[0], 8);
   Tensor y = sum(matmul(x, w));
   {
     AutocastGuard off(bfloat16, false);
     y.backward();
   }
   sum(matmul(x, w)).backward();
-  EXPECT_EQ(w.grad().full().data<float>()[0], 16);
+  EXPECT_EQ(to_vector<float>(w.grad())[0], 16);
 }
 
 TEST(Autocast, BelongsToARank) {
@@ -79,7 +80,7 @@ TEST(Autocast, GlobalTensorsToo) {
     EXPECT_EQ(y.nd_sbp(), NdSbp(sbp::split(0)));
     sum(y).backward();
     EXPECT_EQ(w.grad().nd_sbp(), w.nd_sbp());
-    EXPECT_EQ(w.grad().full().data<float>()[0], 3);
+    EXPECT_EQ(to_vector<float>(w.grad())[0], 3);
   });
 }
 

@@ -120,7 +120,7 @@ TEST(ParameterBoxing, FrozenOnesAndWindowsOnThemStayAsWell) {
 
 TEST(ParameterBoxing, LookupsInASplitTableMoveIndices) {
   comm::run_ranks(4, [](int) {
-    const Tensor indices = remainder_scalar(arange(400), int64_t{64}).to(int64);
+    const Tensor indices = remainder(arange(400), int64_t{64}).to(int64);
     for (int axis : {0, 1}) {
       Tensor table = weight({64, 8}, split(axis), 1);
       Tensor at = to_global(to_global(indices, four(), {broadcast()}), four(), {split(0)});

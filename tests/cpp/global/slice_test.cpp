@@ -53,28 +53,28 @@ class SliceTest : public testing::Test {
 
 TEST_F(SliceTest, FollowsTheOrderOfRanks) {
   Placement p("cpu", {1, 0});
-  EXPECT_EQ(slice_of({5, 2}, p, S0, p.index_of(1)), (Slice{{0, 0}, {3, 2}}));
-  EXPECT_EQ(slice_of({5, 2}, p, S0, p.index_of(0)), (Slice{{3, 0}, {2, 2}}));
-  EXPECT_EQ(slice_of({5, 2}, p, S1, 1), (Slice{{0, 1}, {5, 1}}));
+  EXPECT_EQ(region_of({5, 2}, p, S0, p.index_of(1)), (Region{{0, 0}, {3, 2}}));
+  EXPECT_EQ(region_of({5, 2}, p, S0, p.index_of(0)), (Region{{3, 0}, {2, 2}}));
+  EXPECT_EQ(region_of({5, 2}, p, S1, 1), (Region{{0, 1}, {5, 1}}));
 }
 
 TEST_F(SliceTest, BroadcastAndPartialAreWhole) {
   Placement p("cpu", {0, 1});
-  EXPECT_EQ(slice_of({5, 2}, p, B, 1), (Slice{{0, 0}, {5, 2}}));
-  EXPECT_EQ(slice_of({5, 2}, p, P, 1), (Slice{{0, 0}, {5, 2}}));
-  EXPECT_EQ(slice_of({}, p, P, 1), (Slice{{}, {}}));
+  EXPECT_EQ(region_of({5, 2}, p, B, 1), (Region{{0, 0}, {5, 2}}));
+  EXPECT_EQ(region_of({5, 2}, p, P, 1), (Region{{0, 0}, {5, 2}}));
+  EXPECT_EQ(region_of({}, p, P, 1), (Region{{}, {}}));
 }
 
 TEST_F(SliceTest, AxesNest) {
   auto p = Placement::nested("cpu", {{0, 1}, {2, 3}});
   // 5 rows: 3 + 2, then 2 + 1 and 1 + 1; not the 2 + 1 + 1 + 1 of four parts side by side.
   NdSbp s{S0, S0};
-  EXPECT_EQ(slice_of({5}, p, s, 0), (Slice{{0}, {2}}));
-  EXPECT_EQ(slice_of({5}, p, s, 1), (Slice{{2}, {1}}));
-  EXPECT_EQ(slice_of({5}, p, s, 2), (Slice{{3}, {1}}));
-  EXPECT_EQ(slice_of({5}, p, s, 3), (Slice{{4}, {1}}));
-  EXPECT_EQ(slice_of({4, 3}, p, {S1, S0}, 2), (Slice{{0, 2}, {2, 1}}));
-  EXPECT_EQ(slice_of({4, 3}, p, {P, S0}, 2), (Slice{{0, 0}, {2, 3}}));
+  EXPECT_EQ(region_of({5}, p, s, 0), (Region{{0}, {2}}));
+  EXPECT_EQ(region_of({5}, p, s, 1), (Region{{2}, {1}}));
+  EXPECT_EQ(region_of({5}, p, s, 2), (Region{{3}, {1}}));
+  EXPECT_EQ(region_of({5}, p, s, 3), (Region{{4}, {1}}));
+  EXPECT_EQ(region_of({4, 3}, p, {S1, S0}, 2), (Region{{0, 2}, {2, 1}}));
+  EXPECT_EQ(region_of({4, 3}, p, {P, S0}, 2), (Region{{0, 0}, {2, 3}}));
 }
 
 // Counts how often each element of one copy is held, for every combination of sbp.
@@ -98,7 +98,7 @@ TEST_F(SliceTest, SlicesAreDisjointAndCover) {
       for (auto& shape : shapes) {
         std::vector<int64_t> held(static_cast<size_t>(shape.numel()));
         for (int i = 0; i < p.size(); ++i) {
-          Slice s = slice_of(shape, p, list, i);
+          Region s = region_of(shape, p, list, i);
           for (int64_t a = 0; a < s.shape[0]; ++a)
             for (int64_t b = 0; b < s.shape[1]; ++b)
               ++held[static_cast<size_t>((s.offset[0] + a) * shape[1] + s.offset[1] + b)];

@@ -25,7 +25,7 @@ struct Train : nn::Graph {
     }
     add_optimizer(optimizer);
   }
-  TensorVec build(std::span<const Tensor> in) override {
+  std::vector<Tensor> build(TensorList in) override {
     Tensor l = loss(in[0], in[1]);
     l.backward();
     return {l};
@@ -128,7 +128,7 @@ TEST(BadInput, ASecondGraphOverTheSameParameters) {
     struct Other : nn::Graph {
       optim::SGD optimizer;
       explicit Other(const Net& net) : optimizer(net.parameters(), {.lr = 0.1}) { add_optimizer(optimizer); }
-      TensorVec build(std::span<const Tensor> in) override { return {in[0]}; }
+      std::vector<Tensor> build(TensorList in) override { return {in[0]}; }
     } other(train.net);
     other(train.on(train.net.data(0).x));
   });
@@ -191,7 +191,7 @@ TEST(BadInput, RanksOfWhichOneHasMoreToDo) {
     Train train(models::mlp(kData));
     train.loss = [&](const Tensor& x, const Tensor& y) {
       Tensor l = train.net.loss(x, y);
-      return rank == 1 ? mul_scalar(l, 2) : l;
+      return rank == 1 ? mul(l, 2) : l;
     };
     train.step();
   });

@@ -96,12 +96,12 @@ struct Train : nn::Graph {
     config.disable_passes({"fuse_epilogue"});  // a product that is rounded in other places
     config.verify();
   }
-  TensorVec build(std::span<const Tensor> in) override {
+  std::vector<Tensor> build(TensorList in) override {
     Tensor loss = m.net.loss(in[0], in[1]);
     loss.backward();
     Tensor norm = how == How::kGroups ? Tensor() : m.clip(how, norm_type);
     if (!norm.defined()) return {loss};
-    return {loss, norm, mul_scalar(norm, 2)};
+    return {loss, norm, mul(norm, 2)};
   }
 };
 
@@ -120,7 +120,7 @@ Found eagerly(const Layout& layout, How how, double norm_type, int micro_batches
     for (int k = 0; k < micro_batches; ++k) {
       auto [x, y] = m.batch(i, k * models::kRows / micro_batches, models::kRows / micro_batches);
       Tensor loss = m.net.loss(x, y);
-      (micro_batches > 1 ? div_scalar(loss, micro_batches) : loss).backward();
+      (micro_batches > 1 ? div(loss, micro_batches) : loss).backward();
     }
     if (Tensor norm = m.clip(how, norm_type); norm.defined()) found.norms.push_back(norm.item().as_double());
     m.optimizer.step();

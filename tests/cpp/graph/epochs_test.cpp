@@ -32,7 +32,7 @@ struct Train : nn::Graph {
     }
     add_optimizer(optimizer);
   }
-  TensorVec build(std::span<const Tensor> in) override {
+  std::vector<Tensor> build(TensorList in) override {
     Tensor l = net.loss(in[0], in[1]);
     l.backward();
     return {l};
@@ -172,7 +172,7 @@ TEST(Epochs, Inference) {
         if (net.layout.stages() > 1) set_stage(net.parts[p], net.stage(p));
       }
     }
-    TensorVec build(std::span<const Tensor> in) override {
+    std::vector<Tensor> build(TensorList in) override {
       Tensor y = net.forward(in[0]);
       return {y, mean(y)};
     }

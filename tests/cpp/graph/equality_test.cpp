@@ -103,7 +103,7 @@ Result eager(Factory producer, const Layout& layout, const Options& o, int group
         AutocastGuard region(bfloat16, o.amp);
         loss = net.loss(x, y);
       }
-      div_scalar(loss, o.micro_batches).backward();
+      div(loss, o.micro_batches).backward();
       sum += loss.item().as_double();
     }
     optimizer.step();
@@ -128,7 +128,7 @@ struct Train : nn::Graph {
     config.set_schedule(o.schedule);
     config.verify();
   }
-  TensorVec build(std::span<const Tensor> in) override {
+  std::vector<Tensor> build(TensorList in) override {
     Tensor loss = net.loss(in[0], in[1]);
     loss.backward();
     return {loss};

@@ -74,7 +74,7 @@ void expect_equal(const std::vector<Tensor>& in, const Chain& chain, const std::
 }
 
 Tensor noise(const Dims& shape, DType dtype = float32) {
-  if (dtype == boolean) return gt_scalar(randn(shape), 0.0);
+  if (dtype == boolean) return gt(randn(shape), 0.0);
   return is_floating(dtype) ? randn(shape).to(dtype) : randint(-9, 9, shape).to(dtype);
 }
 
@@ -162,7 +162,7 @@ TEST(FusedChain, WritesOverAnInputThatNobodyReadsLater) {
 
 TEST(FusedChain, AnErrorLeavesItUsable) {
   set_num_threads(2);
-  Tensor a = noise({100000}, int32), zeros_in = add_scalar(abs(noise({100000}, int32)), 1);
+  Tensor a = noise({100000}, int32), zeros_in = add(abs(noise({100000}, int32)), 1);
   Chain chain({a, zeros_in}, {{"add_scalar", {0}, {{"value", int64_t{3}}}}, {"floor_divide", {2, 1}}});
   Array bad = kernels::contiguous(zeros_in.array());
   bad.storage = allocate_storage(bad.nbytes());

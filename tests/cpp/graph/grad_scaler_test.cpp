@@ -27,7 +27,7 @@ struct Train : nn::Graph {
     config.set_gradient_accumulation_steps(2, true);
     config.verify();
   }
-  TensorVec build(std::span<const Tensor> in) override {
+  std::vector<Tensor> build(TensorList in) override {
     Tensor loss = net.loss(in[0], in[1]);
     loss.backward();
     return {loss};

@@ -30,7 +30,7 @@ Tensor put(const Tensor& local, const Where& at) {
 // Row i of the outputs is made of row i of both inputs.
 struct Rows : nn::Graph {
   std::vector<Where> out;
-  TensorVec build(std::span<const Tensor> in) override {
+  std::vector<Tensor> build(TensorList in) override {
     Tensor sum = on_stage_of(in[0], in[1]) + mean(in[1], Dims{1}, true) * 10;
     TensorVec all{mean(sum * sum)};
     for (auto& w : out) all.push_back(sum.to_global(w.placement(), w.sbp));
@@ -133,7 +133,7 @@ TEST(MicroBatchRows, AWholeTargetOfSplitRows) {
         register_module("f", f);
         add_optimizer(sgd);
       }
-      TensorVec build(std::span<const Tensor> in) override {
+      std::vector<Tensor> build(TensorList in) override {
         Tensor loss = cross_entropy(f(in[0]), in[1]);
         loss.backward();
         return {loss};

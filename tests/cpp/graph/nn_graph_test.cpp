@@ -32,7 +32,7 @@ struct Train : Graph {
     register_module("net", net);
     add_optimizer(adam, [](int64_t step) { return optim::step_lr(step, 0.01, 4, 0.5); });
   }
-  TensorVec build(std::span<const Tensor> in) override {
+  std::vector<Tensor> build(TensorList in) override {
     Tensor loss = loss_of(net, in[0], in[1]);
     loss.backward();
     return {loss};
@@ -122,7 +122,7 @@ TEST(NnGraph, TheTrainingModeAndTheConfigBelongToTheSignature) {
   struct Noisy : Graph {
     Dropout drop{0.5};
     Noisy() { register_module("drop", drop); }
-    TensorVec build(std::span<const Tensor> in) override { return {drop(in[0])}; }
+    std::vector<Tensor> build(TensorList in) override { return {drop(in[0])}; }
   } graph;
   Tensor x = ones({64});
   EXPECT_LT(graph(x)[0].sum().item().as_double(), 127);
@@ -139,14 +139,14 @@ TEST(NnGraph, TheTrainingModeAndTheConfigBelongToTheSignature) {
 
 TEST(NnGraph, RefusesWhatCannotBe) {
   struct Value : Graph {
-    TensorVec build(std::span<const Tensor> in) override {
+    std::vector<Tensor> build(TensorList in) override {
       return {in[0].sum().item().as_double() > 0 ? in[0] : -in[0]};
     }
   } value;
   EXPECT_ERROR(value(ones({2})), "has no value yet");
   struct Nested : Graph {
     Value inner;
-    TensorVec build(std::span<const Tensor> in) override { return {inner(in[0])[0]}; }
+    std::vector<Tensor> build(TensorList in) override { return {inner(in[0])[0]}; }
   } nested;
   EXPECT_ERROR(nested(ones({2})), "inside another one's build()");
   Train first;
@@ -158,7 +158,7 @@ TEST(NnGraph, RefusesWhatCannotBe) {
       EXPECT_ERROR(register_module("net", t.net), "already has a module 'net'");
       EXPECT_ERROR(set_stage(Linear(1, 1), 0), "does not belong to this graph");
     }
-    TensorVec build(std::span<const Tensor> in) override { return {in[0]}; }
+    std::vector<Tensor> build(TensorList in) override { return {in[0]}; }
   } second(first);
   EXPECT_ERROR(second(ones({2})), "is updated by another graph");
   std::vector<std::pair<std::string, int>> stages{{"a", 0}, {"b", 2}};
@@ -182,7 +182,7 @@ TEST(NnGraph, StagesOnTwoRanks) {
         add_optimizer(sgd);
         config.set_gradient_accumulation_steps(2);
       }
-      TensorVec build(std::span<const Tensor> in) override {
+      std::vector<Tensor> build(TensorList in) override {
         Tensor loss = loss_of(net, in[0], in[1]);
         loss.backward();
         return {loss};

@@ -25,7 +25,7 @@ struct Model {
         RandnOptions o;
         if (!where.empty())
           o.placement = where[static_cast<size_t>(s)]->placement, o.sbp = where[static_cast<size_t>(s)]->nd_sbp;
-        weights.push_back(mul_scalar(randn({kWidth, kWidth}, o), 0.5).detach());
+        weights.push_back(mul(randn({kWidth, kWidth}, o), 0.5).detach());
         weights.back().set_requires_grad();
       }
   }

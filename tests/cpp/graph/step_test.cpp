@@ -59,7 +59,7 @@ std::vector<double> eager(const Setup& s, int steps, Mlp* out) {
     double sum = 0;
     for (int k = 0; k < s.micro_batches; ++k) {
       Tensor loss = m.loss(micro_batch(x, k, s.micro_batches), micro_batch(y, k, s.micro_batches));
-      div_scalar(loss, s.micro_batches).backward();
+      div(loss, s.micro_batches).backward();
       sum += loss.item().as_double();
     }
     optimizer.step();

@@ -157,7 +157,7 @@ inline Net gpt(const Layout& layout) {
   nn::Embedding tokens(kVocabulary, kWidth);
   Part first, last;
   first.register_module("tokens", tokens);
-  Tensor positions = first.register_parameter("positions", mul_scalar(randn({kLength, kWidth}), 0.1));
+  Tensor positions = first.register_parameter("positions", mul(randn({kLength, kWidth}), 0.1));
   first.run = [=](const Tensor& x) { return add(tokens(x), positions); };
   net.parts.push_back(first);
   for (int i = 0; i < 2; ++i) {

@@ -110,7 +110,7 @@ Result eager(Factory producer, const Layout& layout, const Options& o, const std
         AutocastGuard region(bfloat16, o.amp);
         loss = net.loss(on(cat(x, 0), layout), on(cat(y, 0), layout));
       }
-      mul_scalar(loss, share).backward();
+      mul(loss, share).backward();
       sum += loss.item().as_double() * share;
     }
     optimizer.step();
@@ -135,7 +135,7 @@ struct Train : nn::Graph {
     config.set_schedule(o.schedule);
     config.verify();
   }
-  TensorVec build(std::span<const Tensor> in) override {
+  std::vector<Tensor> build(TensorList in) override {
     Tensor loss = net.loss(in[0], in[1]);
     loss.backward();
     return {loss};
@@ -238,7 +238,7 @@ TEST(DivideRows, EachRanksRowsAreThoseThatItHas) {
           int64_t own = 0;
           for (int m = 0; m < all.count; ++m) {
             const auto f = static_cast<size_t>(all.variant_of.empty() ? 0 : all.variant_of[static_cast<size_t>(m)]);
-            own += slice_of({all.rows[f][0], 2}, p, split, rank).shape[0];
+            own += region_of({all.rows[f][0], 2}, p, split, rank).shape[0];
           }
           EXPECT_EQ(own, x.array().shape[0]) << rows << " rows, " << n << " micro-batches";
         }
@@ -334,7 +334,7 @@ struct Predict : nn::Graph {
     config.set_gradient_accumulation_steps(micro_batches, uneven);
     config.verify();
   }
-  TensorVec build(std::span<const Tensor> in) override {
+  std::vector<Tensor> build(TensorList in) override {
     Tensor y = net.forward(in[0]);
     return {y, mean(y), mean(y, Dims{0}), argmax(mean(y, Dims{0}), 0), in[0], net.parts[0].parameters()[0]};
   }
@@ -447,7 +447,7 @@ TEST(Uneven, WhatCannotBeDivided) {
   // Rows that do not belong together.
   struct Two : nn::Graph {
     bool transposed = false;
-    TensorVec build(std::span<const Tensor> in) override {
+    std::vector<Tensor> build(TensorList in) override {
       return {transposed ? transpose(in[0], 0, 1) : mul(in[0], mean(in[1]))};
     }
   } two;

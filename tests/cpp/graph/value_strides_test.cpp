@@ -44,7 +44,7 @@ int64_t copies(const std::function<std::vector<Tensor>(const Tensor&, const Tens
 TEST(ValueStrides, ReshapeOfTransposedProductIsNoCopy) {
   manual_seed(3);
   Tensor a = randn({2, 4, 5, 7}), b = randn({2, 4, 7, 6});
-  auto scaled = [](const Tensor& x) { return mul_scalar(x, 2); };
+  auto scaled = [](const Tensor& x) { return mul(x, 2); };
   EXPECT_EQ(copies([&](auto& x, auto& y) { return std::vector{scaled(joined(x, y))}; }, a, b), 0);
   EXPECT_EQ(copies([&](auto& x, auto& y) { return std::vector{scaled(joined(x, y).transpose(0, 1))}; }, a, b), 0);
   // The product of one head, of one row, of none.
@@ -70,7 +70,7 @@ TEST(ValueStrides, OthersReadTheSameValues) {
   EXPECT_EQ(copies(
                 [](auto& x, auto& y) {
                   Tensor p = matmul(x, y), t = p.transpose(1, 2);
-                  return std::vector{mul_scalar(t.reshape({2, 5, -1}), 2), relu(p)};
+                  return std::vector{mul(t.reshape({2, 5, -1}), 2), relu(p)};
                 },
                 a, b),
             1);
@@ -78,7 +78,7 @@ TEST(ValueStrides, OthersReadTheSameValues) {
   EXPECT_EQ(copies(
                 [](auto& x, auto& y) {
                   Tensor t = matmul(x, y).transpose(1, 2);
-                  return std::vector{mul_scalar(t.reshape({2, 5, -1}), 2), sum(t, Dims{3})};
+                  return std::vector{mul(t.reshape({2, 5, -1}), 2), sum(t, Dims{3})};
                 },
                 a, b),
             1);
@@ -89,7 +89,7 @@ TEST(ValueStrides, HeadsThatRanksShare) {
     manual_seed(5);
     RandnOptions o{.placement = placement("cpu", {0, 1}), .sbp = sbp::split(1)};
     Tensor a = randn({2, 4, 5, 7}, o), b = randn({2, 4, 7, 6}, o);
-    EXPECT_EQ(copies([&](auto& x, auto& y) { return std::vector{mul_scalar(joined(x, y), 2)}; }, a, b), 0);
+    EXPECT_EQ(copies([&](auto& x, auto& y) { return std::vector{mul(joined(x, y), 2)}; }, a, b), 0);
   });
 }
 

@@ -54,7 +54,7 @@ TEST(Attention, ATransformerIsItsEncoderAndDecoder) {
 TEST(Attention, WithAndWithoutTheWeightsGivesTheSame) {
   MultiheadAttention layer(8, 2, {.batch_first = true});
   Tensor x = randn({2, 5, 8}), memory = randn({2, 7, 8});
-  Tensor padding = gt_scalar(rand({2, 7}), 0.7), future = triu(ones({5, 5}, {.dtype = boolean}), 1);
+  Tensor padding = gt(rand({2, 7}), 0.7), future = triu(ones({5, 5}, {.dtype = boolean}), 1);
   auto [y, weights] = layer.with_weights(x, memory, memory, {.key_padding_mask = padding});
   EXPECT_LT(difference(y, layer(x, memory, memory, {.key_padding_mask = padding})), 1e-5);
   EXPECT_LT(difference(sum(weights, Dims{-1}), ones({2, 5})), 1e-5);

@@ -143,7 +143,7 @@ TEST(Autograd, SecondDerivatives) {
   };
   EXPECT_EQ(differs(second(sigmoid(x).sum()), {of_sigmoid(0.5), of_sigmoid(1), of_sigmoid(2)}, 1e-12), "");
   EXPECT_EQ(differs(second(reciprocal(x).sum()), {16, 2, 0.25}, 1e-12), "");
-  EXPECT_EQ(differs(second(pow_scalar(x, 3.0).sum()), {3, 6, 12}, 1e-12), "");
+  EXPECT_EQ(differs(second(pow(x, 3.0).sum()), {3, 6, 12}, 1e-12), "");
 }
 
 // d/dx of a gradient's square, through ops whose gradients are ops of their own, against differences.
@@ -257,12 +257,12 @@ TEST(Autograd, ChangesInPlace) {
   expect_error([&] { add_(x, ones({2}, {.dtype = float64})); }, "leaf");
   {
     NoGradGuard guard;
-    mul_scalar_(x, 3.0);
+    mul_(x, 3.0);
   }
   EXPECT_EQ(values(x), (Values{3, 6}));
   // In place on a result: the gradient goes through the change.
   Tensor h = x * 2.0;
-  mul_scalar_(h, 5.0);
+  mul_(h, 5.0);
   h.sum().backward();
   EXPECT_EQ(values(x.grad()), (Values{10, 10}));
   // A value that backward needs was changed after it was kept.
@@ -270,14 +270,14 @@ TEST(Autograd, ChangesInPlace) {
   Tensor z = y.sum();
   {
     NoGradGuard guard;
-    mul_scalar_(y, 0.0);
+    mul_(y, 0.0);
   }
   expect_error([&] { z.backward(); }, "changed in place");
   Tensor a = x * 1.0;
   Tensor b = square(a).sum();
   fill_(a, 0.0);
   expect_error([&] { b.backward(); }, "changed in place");
-  expect_error([&] { mul_scalar_(slice(x * 1.0, 0, 0, 1), 2.0); }, "view");
+  expect_error([&] { mul_(slice(x * 1.0, 0, 0, 1), 2.0); }, "view");
 }
 
 TEST(Autograd, SeveralOutputs) {

@@ -33,7 +33,7 @@ TEST(BatchNorm, OfSplitBatchesIsThatOfTheWhole) {
       NdSbp whole = NdSbp::filled(axes, broadcast());
       auto fresh = [&](const Dims& shape, double scale, int64_t counter, const NdSbp& sbp) {
         Tensor t =
-            to_global(mul_scalar(randn(shape, {.seed = 7, .counter = counter, .placement = p, .sbp = whole}), scale), p,
+            to_global(mul(randn(shape, {.seed = 7, .counter = counter, .placement = p, .sbp = whole}), scale), p,
                       sbp);
         return t.detach();
       };

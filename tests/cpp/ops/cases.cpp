@@ -192,7 +192,7 @@ Array part_of(const std::vector<double>& values, const Dims& shape, DType dtype,
   auto noise = [&](uint64_t k, size_t e) {
     return (static_cast<double>(mix(e, k, 5) % 129) - 64) / (is_floating(dtype) ? 64 : 1);
   };
-  Slice s = slice_of(shape, placement, sbp, index);
+  Region s = region_of(shape, placement, sbp, index);
   Dims strides = contiguous_strides(shape), at = Dims::filled(shape.size(), 0);
   std::vector<double> part(static_cast<size_t>(s.shape.numel()));
   for (auto& v : part) {

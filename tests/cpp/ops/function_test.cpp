@@ -21,7 +21,7 @@ TensorVec row_squares(const Tensor& x) {
     return TensorVec{sum(square(in[0]), Dims{1})};
   };
   f.backward = [saved](std::span<const Tensor> dy) {
-    return TensorVec{mul(mul_scalar(*saved, 2.0), unsqueeze(dy[0], 1))};
+    return TensorVec{mul(mul(*saved, 2.0), unsqueeze(dy[0], 1))};
   };
   return autograd::apply_function(std::move(f), {x});
 }
@@ -65,8 +65,8 @@ TEST(Function, AGradientOfAnotherDtypeIsConverted) {
     autograd::FunctionCall f;
     f.name = "twice";
     f.rule = "n k -> n k";
-    f.forward = [](std::span<const Tensor> in) { return TensorVec{mul_scalar(in[0], 2.0)}; };
-    f.backward = [](std::span<const Tensor> dy) { return TensorVec{cast(mul_scalar(dy[0], 2.0), float32)}; };
+    f.forward = [](std::span<const Tensor> in) { return TensorVec{mul(in[0], 2.0)}; };
+    f.backward = [](std::span<const Tensor> dy) { return TensorVec{cast(mul(dy[0], 2.0), float32)}; };
     autograd::apply_function(f, {x})[0].sum().backward();
     EXPECT_EQ(x.grad().dtype(), float64);
     for (double v : values_of(x.grad().full().array())) EXPECT_EQ(v, 2);

@@ -35,7 +35,7 @@ TEST(Indexing, ReadsAsPythonDoes) {
   EXPECT_EQ(values(index(x, {1, At(1, {}), At({}, {}, 3)})), (std::vector<float>{16, 19, 20, 23}));
   EXPECT_EQ(index(x, {None, Ellipsis, -1}).shape(), (Dims{1, 2, 3}));
   EXPECT_EQ(values(index(x, {0, places({2, -3}), 1})), (std::vector<float>{9, 1}));
-  EXPECT_EQ(values(index(x, {gt_scalar(x, 21)})), (std::vector<float>{22, 23}));
+  EXPECT_EQ(values(index(x, {gt(x, 21)})), (std::vector<float>{22, 23}));
   EXPECT_EQ(index(x, {places({0, 1, 1}), At(), places({0, 1, 2})}).shape(), (Dims{3, 3}));
   EXPECT_EQ(index(x, {0}).array().storage, x.array().storage);
   EXPECT_THROW(index(x, {2}), Error);
@@ -65,7 +65,7 @@ TEST(Indexing, WritesHereOnTheTapeAndWithAddition) {
   EXPECT_EQ(values(x), (std::vector<float>{10, 7, 14, 5, 4, 7}));
   Tensor leaf = counted({3, 2}).set_requires_grad();
   EXPECT_THROW(index_put_(leaf, {0}, full({}, 1.0)), Error);
-  Tensor y = mul_scalar(leaf, 3.0);
+  Tensor y = mul(leaf, 3.0);
   index_put_(y, {places({1, 1})}, full({2}, 1.0), true);
   index_put_(y, {0}, full({}, 1.0));
   sum(y).backward();

@@ -114,7 +114,7 @@ TEST(Clip, ScalesAllGradientsTogether) {
   EXPECT_EQ(values_of(shared.array()), (List{3, 4}));  // whoever else holds the gradient sees it as it was
   EXPECT_THROW(clip_grad_norm(params, -1), Error);
   b.set_grad(make({INFINITY}, float64, {1}));
-  EXPECT_THROW(clip_grad_norm(params, 1, true), Error);
+  EXPECT_THROW(clip_grad_norm(params, 1, 2, true), Error);
 }
 
 TEST(Optimizer, StateDictGoesOnWhereItWas) {

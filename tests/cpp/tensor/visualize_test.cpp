@@ -122,18 +122,18 @@ TEST(Visualize, AgreesWithTheSlices) {
               for (size_t k = 0; k < plane.columns.size(); ++k) {
                 auto& cell = plane.cells[r * plane.columns.size() + k];
                 ASSERT_FALSE(cell.copies.empty()) << nd.str();
-                Slice s = slice_of(shape, cube, nd, cell.copies[0][0]);
+                Region s = region_of(shape, cube, nd, cell.copies[0][0]);
                 area += s.shape.numel();
                 for (auto& copy : cell.copies)
                   for (int holder : copy) {
                     ++holders;
-                    Slice theirs = slice_of(shape, cube, nd, holder);
+                    Region theirs = region_of(shape, cube, nd, holder);
                     EXPECT_EQ(theirs, s) << nd.str();
                     EXPECT_EQ(theirs.offset[1], plane.rows[r].begin);
                     EXPECT_EQ(theirs.shape[2], plane.columns[k].size);
                   }
               }
-          for (int i = 0; i < 8; ++i) idle += slice_of(shape, cube, nd, i).shape.numel() == 0;
+          for (int i = 0; i < 8; ++i) idle += region_of(shape, cube, nd, i).shape.numel() == 0;
           EXPECT_EQ(area, shape.numel()) << nd.str();
           EXPECT_EQ(holders + idle, 8u) << nd.str();
         }

@@ -20,7 +20,7 @@ struct Train : nn::Graph {
     register_module("down", down);
     add_optimizer(adam, [](int64_t step) { return flow::optim::cosine_lr(step, 0.02, 0, 400); });
   }
-  flow::TensorVec build(std::span<const flow::Tensor> in) override {
+  std::vector<flow::Tensor> build(flow::TensorList in) override {
     auto loss = flow::mse_loss(down(flow::gelu(up(in[0]), {.approximate = "tanh"})), in[1]);
     loss.backward();
     return {loss};
