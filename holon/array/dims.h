@@ -20,9 +20,6 @@ inline constexpr int kMaxAxes = 8;
 class Dims {
  public:
   Dims() = default;
-  // One number alone: sum(x, 1), ones(4).
-  template <Integer T>
-  Dims(T n) : Dims({static_cast<int64_t>(n)}) {}
   Dims(std::initializer_list<int64_t> v) { assign(v.begin(), v.size()); }
   Dims(std::span<const int64_t> v) { assign(v.data(), v.size()); }
   Dims(const std::vector<int64_t>& v) { assign(v.data(), v.size()); }
@@ -104,7 +101,7 @@ struct OptionalDims : std::optional<Dims> {
   OptionalDims() = default;
   OptionalDims(std::nullopt_t) {}
   template <Integer T>
-  OptionalDims(T n) : optional(Dims(n)) {}
+  OptionalDims(T n) : optional(Dims{static_cast<int64_t>(n)}) {}
   OptionalDims(std::initializer_list<int64_t> v) : optional(Dims(v)) {}
   OptionalDims(const std::vector<int64_t>& v) : optional(Dims(v)) {}
   OptionalDims(const Dims& dims) : optional(dims) {}
@@ -115,7 +112,7 @@ struct OptionalDims : std::optional<Dims> {
 template <int N>
 struct ExpandingDims : Dims {
   template <Integer T>
-  ExpandingDims(T n) : ExpandingDims(Dims(n)) {}
+  ExpandingDims(T n) : Dims(filled(N, static_cast<int64_t>(n))) {}
   ExpandingDims(std::initializer_list<int64_t> v) : ExpandingDims(Dims(v)) {}
   ExpandingDims(const std::vector<int64_t>& v) : ExpandingDims(Dims(v)) {}
   ExpandingDims(const Dims& dims) : Dims(dims.size() == 1 ? filled(N, dims[0]) : dims) {}

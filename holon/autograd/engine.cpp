@@ -283,7 +283,7 @@ void start(Run& run, std::span<const Tensor> roots, std::span<const Tensor> grad
 
 }  // namespace
 
-void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, bool retain_graph, bool create_graph) {
+void backward(TensorList roots, TensorList gradients, bool retain_graph, bool create_graph) {
   NoGradGuard mode(create_graph);
   AutocastPause plain;
   tracing::Span span("backward", "autograd");
@@ -296,8 +296,8 @@ void backward(std::span<const Tensor> roots, std::span<const Tensor> gradients, 
   run.finish();
 }
 
-std::vector<Tensor> grad(std::span<const Tensor> roots, std::span<const Tensor> inputs,
-                         std::span<const Tensor> gradients, bool retain_graph, bool create_graph, bool allow_unused) {
+std::vector<Tensor> grad(TensorList roots, TensorList inputs,
+                         TensorList gradients, bool retain_graph, bool create_graph, bool allow_unused) {
   for (auto& x : inputs)
     if (!x.defined() || !x.requires_grad())
       fail_runtime("grad: one of the inputs does not require grad. Set requires_grad on it before the forward pass.");

@@ -162,7 +162,7 @@ TEST(Layers, ListsNameTheirModules) {
   auto parameters = list.named_parameters();
   ASSERT_EQ(parameters.size(), 3u);
   EXPECT_EQ(parameters[2].first, "1.weight");
-  EXPECT_TRUE(parameters[2].second == list[1].weight);
+  EXPECT_TRUE(parameters[2].second.is_same(list[1].weight));
   Sequential outer(Sequential(Linear(2, 3), ReLU()), Linear(3, 1));
   EXPECT_EQ(outer.named_parameters()[2].first, "1.weight");
   EXPECT_EQ(outer.named_parameters()[0].first, "0.0.weight");
@@ -174,7 +174,7 @@ TEST(Layers, ContainersByPlaceAndName) {
   net.push_back("up", Linear(2, 3));
   net.push_back("act", ReLU());
   EXPECT_EQ(net.named_parameters()[0].first, "up.weight");
-  EXPECT_TRUE(net[0].get_parameter("weight") == net.get_parameter("up.weight"));
+  EXPECT_TRUE(net[0].get_parameter("weight").is_same(net.get_parameter("up.weight")));
   EXPECT_THROW(net[2], Error);
   ModuleDict<Linear> dict{{"a", Linear(2, 2)}, {"b", Linear(2, 3)}};
   EXPECT_TRUE(dict.contains("b") && !dict.contains("c"));

@@ -47,8 +47,8 @@ TEST(Module, NamesComeInTheOrderOfRegistration) {
 TEST(Module, CopiesShare) {
   Net net;
   Net copy = net;
-  EXPECT_TRUE(copy.up.weight == net.up.weight);
-  EXPECT_TRUE(copy.named_parameters()[1].second == net.up.weight);
+  EXPECT_TRUE(copy.up.weight.is_same(net.up.weight));
+  EXPECT_TRUE(copy.named_parameters()[1].second.is_same(net.up.weight));
   copy.eval();
   EXPECT_FALSE(net.is_training() || net.up.is_training());
   net.train();
@@ -195,15 +195,15 @@ TEST(Module, TiedTensorsAreListedOnceAndSavedUnderAllNames) {
   EXPECT_TRUE(same(other.a.weight, tied.a.weight));
   tied.to(float64);
   EXPECT_EQ(tied.a.weight.dtype(), float64);
-  EXPECT_TRUE(tied.get_parameter("again") == tied.get_parameter("a.weight"));
+  EXPECT_TRUE(tied.get_parameter("again").is_same(tied.get_parameter("a.weight")));
 }
 
 TEST(Module, PathsChildrenAndApply) {
   Net inner;
   Sequential net(inner, ReLU());
-  EXPECT_TRUE(net.get_parameter("0.up.bias") == inner.up.bias);
-  EXPECT_TRUE(net.get_buffer("0.count") == inner.count);
-  EXPECT_TRUE(net.get_submodule("0.down").get_parameter("weight") == inner.down.weight);
+  EXPECT_TRUE(net.get_parameter("0.up.bias").is_same(inner.up.bias));
+  EXPECT_TRUE(net.get_buffer("0.count").is_same(inner.count));
+  EXPECT_TRUE(net.get_submodule("0.down").get_parameter("weight").is_same(inner.down.weight));
   EXPECT_EQ(net.named_children().size(), 2u);
   EXPECT_THROW(net.get_parameter("0.up.nothing"), Error);
   EXPECT_THROW(net.get_submodule("up"), Error);

@@ -182,7 +182,7 @@ std::string run_one(const Case& c, const Truth& truth, const Placement& placemen
     NoGradGuard no_grad;
     in[0] = make(0);
     Tensor y = dispatch_in_place(op, in, attrs);
-    if (!(y == in[0]) || y.nd_sbp() != sbps[0]) return "in place: another tensor or sbp";
+    if (!y.is_same(in[0]) || y.nd_sbp() != sbps[0]) return "in place: another tensor or sbp";
     if (std::string d = differs(values_of(y.full().array()), truth.in_place, tolerance(y.dtype())); !d.empty())
       return "in place: " + d;
   }

@@ -11,17 +11,17 @@ namespace holon::testing {
 namespace {
 
 // The sums of the squares of rows, on parts.
-TensorVec row_squares(const Tensor& x) {
+std::vector<Tensor> row_squares(const Tensor& x) {
   auto saved = std::make_shared<Tensor>();
   autograd::FunctionCall f;
   f.name = "row_squares";
   f.rule = "n k -> n";
-  f.forward = [saved](std::span<const Tensor> in) {
+  f.forward = [saved](TensorList in) {
     *saved = in[0];
-    return TensorVec{sum(square(in[0]), Dims{1})};
+    return std::vector<Tensor>{sum(square(in[0]), Dims{1})};
   };
-  f.backward = [saved](std::span<const Tensor> dy) {
-    return TensorVec{mul(mul(*saved, 2.0), unsqueeze(dy[0], 1))};
+  f.backward = [saved](TensorList dy) {
+    return std::vector<Tensor>{mul(mul(*saved, 2.0), unsqueeze(dy[0], 1))};
   };
   return autograd::apply_function(std::move(f), {x});
 }
@@ -65,8 +65,8 @@ TEST(Function, AGradientOfAnotherDtypeIsConverted) {
     autograd::FunctionCall f;
     f.name = "twice";
     f.rule = "n k -> n k";
-    f.forward = [](std::span<const Tensor> in) { return TensorVec{mul(in[0], 2.0)}; };
-    f.backward = [](std::span<const Tensor> dy) { return TensorVec{cast(mul(dy[0], 2.0), float32)}; };
+    f.forward = [](TensorList in) { return std::vector<Tensor>{mul(in[0], 2.0)}; };
+    f.backward = [](TensorList dy) { return std::vector<Tensor>{cast(mul(dy[0], 2.0), float32)}; };
     autograd::apply_function(f, {x})[0].sum().backward();
     EXPECT_EQ(x.grad().dtype(), float64);
     for (double v : values_of(x.grad().full().array())) EXPECT_EQ(v, 2);
@@ -76,8 +76,8 @@ TEST(Function, AGradientOfAnotherDtypeIsConverted) {
 TEST(Function, AGradientOfAnotherShapeIsAnError) {
   autograd::FunctionCall f;
   f.name = "wrong";
-  f.forward = [](std::span<const Tensor> in) { return TensorVec{neg(in[0])}; };
-  f.backward = [](std::span<const Tensor>) { return TensorVec{ones({7})}; };
+  f.forward = [](TensorList in) { return std::vector<Tensor>{neg(in[0])}; };
+  f.backward = [](TensorList) { return std::vector<Tensor>{ones({7})}; };
   Tensor x = ones({2});
   x.set_requires_grad();
   Tensor y = autograd::apply_function(f, {x})[0];

@@ -36,10 +36,10 @@ TEST(Operators, IndexAsInPython) {
   EXPECT_EQ(ints(x[-2]), (std::vector<int64_t>{1, 2, 3}));
   EXPECT_EQ(x[0][2].item<int>(), 3);
   EXPECT_EQ(x[size_t{1}].shape(), Dims{3});
-  EXPECT_EQ(ints(x[{0, Slice(1, 3)}]), (std::vector<int64_t>{2, 3}));
-  EXPECT_EQ(ints(x[{Slice(), 1}]), (std::vector<int64_t>{2, 5}));
-  EXPECT_EQ(ints(x[{Ellipsis, Slice(None, None, 2)}]), (std::vector<int64_t>{1, 3, 4, 6}));
-  EXPECT_EQ(x[{None, Ellipsis}].shape(), (Dims{1, 2, 3}));
+  EXPECT_EQ((ints(x[{0, Slice(1, 3)}])), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ((ints(x[{Slice(), 1}])), (std::vector<int64_t>{2, 5}));
+  EXPECT_EQ((ints(x[{Ellipsis, Slice(None, None, 2)}])), (std::vector<int64_t>{1, 3, 4, 6}));
+  EXPECT_EQ((x[{None, Ellipsis}].shape()), (Dims{1, 2, 3}));
   EXPECT_EQ(x[None].shape(), (Dims{1, 2, 3}));
   EXPECT_EQ(ints(x[Slice(1, 2)]), (std::vector<int64_t>{4, 5, 6}));
   EXPECT_EQ(ints(x[x > 4]), (std::vector<int64_t>{5, 6}));
@@ -120,8 +120,8 @@ void check_number(T n) {
   EXPECT_EQ(values(n * x), (std::vector<float>{10 * f, 20 * f}));
   EXPECT_EQ(values(x - n), (std::vector<float>{10 - f, 20 - f}));
   EXPECT_EQ(values(n / x), (std::vector<float>{f / 10, f / 20}));
-  EXPECT_EQ(Scalar(n).to<T>(), n);
-  EXPECT_EQ(full({}, n).item<T>(), n);
+  EXPECT_EQ(Scalar(n).template to<T>(), n);
+  EXPECT_EQ(full({}, n).template item<T>(), n);
 }
 
 TEST(Operators, NumbersOfEveryType) {
@@ -192,8 +192,6 @@ TEST(Operators, AxesAsNumbersAndLists) {
   EXPECT_EQ(sum(x, x.ndim() - 1).shape(), (Dims{2, 3}));
   const std::vector<int64_t> axes{0, 1};
   EXPECT_EQ(mean(x, axes).shape(), Dims{4});
-  EXPECT_EQ(ones(5).shape(), Dims{5});
-  EXPECT_EQ(reshape(x, -1).shape(), Dims{24});
   const Tensor image = ones({1, 1, 8, 8});
   EXPECT_EQ(max_pool2d(image, 2).shape(), (Dims{1, 1, 4, 4}));
   EXPECT_EQ(max_pool2d(image, {2}).shape(), (Dims{1, 1, 4, 4}));
