@@ -3,6 +3,7 @@
 // strides. The batch splits, and so do the output channels; input channels are contracted; of grouped convolutions
 // whole groups split; windows are whole.
 #include "holon/kernels/conv.h"
+#include "holon/internal_ops.h"
 
 #include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"

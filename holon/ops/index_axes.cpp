@@ -2,6 +2,7 @@
 // which each rank does its part: what it holds of an indexed axis, or of the indices.
 #include "holon/base/context.h"
 #include "holon/base/index.h"
+#include "holon/internal_ops.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/indexing.h"
 #include "holon/kernels/on_device.h"

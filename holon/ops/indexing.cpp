@@ -7,6 +7,7 @@
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/global/slice.h"
+#include "holon/internal_ops.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/elementwise.h"
 #include "holon/kernels/indexing.h"

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "holon/base/index.h"
+#include "holon/internal_ops.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
