@@ -195,7 +195,7 @@ def stripped_mib(paths):
 def size():
     """What an installation takes on disk, without debug information and without the libraries underneath."""
     binaries = [
-        *BUILD.glob("lib/libholon.so.0"),
+        (BUILD / "lib/libholon.so").resolve(),
         *(ROOT / "python/holon").glob("_C*.so"),
         *BUILD.glob("bin/holon-launch"),
     ]

@@ -1,0 +1,58 @@
+"""What the shared libraries export: what is declared in namespace holon, with the version of the ABI, and nothing of
+another library (cmake/symbols.map.in, docs/guides/versioning.md)."""
+
+import re
+
+import pytest
+from harness.installed import BUILD, needs_build, sh, soname_version
+
+pytestmark = needs_build
+VERSION = f"HOLON_{soname_version()}"
+# As c++filt prints names: what may come before the one that a symbol is of, such as "vtable for ".
+OF = r"(?:(?:[\w -]+) (?:for|to) )?"
+C_FUNCTIONS = re.compile(r"holon_\w+")
+
+
+def exported(library):
+    """[(name, version)] of what a shared library defines for others, without the versions' own symbols."""
+    lines = sh("nm", "-D", "--defined-only", "--with-symbol-versions", library).splitlines()
+    names = [line.split(maxsplit=2)[2] for line in lines]
+    parts = [(name, version) for name, _, version in (re.split(r"(@+|$)", n, maxsplit=1) for n in names)]
+    return [(name, version) for name, version in parts if name != version]
+
+
+def libraries():
+    return [BUILD / "lib/libholon.so", *sorted(BUILD.glob("lib/libholon_gloo.so")), *BUILD.glob("lib/libholon_ucx.so")]
+
+
+@pytest.mark.parametrize("library", libraries(), ids=lambda p: p.name)
+def test_every_symbol_is_holons_and_has_the_version(library):
+    symbols = [(n, v) for n, v in exported(library) if n != VERSION]
+    assert symbols, "nothing is exported"
+    assert not [n for n, v in symbols if v != VERSION]
+    # The first name in a mangled one, behind what says of which kind the symbol is.
+    kinds = r"_Z(?:T[ISVTC]|TWN?|THN?|Th\w+?_|Tv0_n\w+?_|GV|GR)?Z?(?:N[KRO]*)?5holon"
+    assert not [n for n, _ in symbols if not (re.match(kinds, n) or C_FUNCTIONS.fullmatch(n))]
+
+
+def test_the_public_functions_are_there():
+    names = {name for name, _ in exported(BUILD / "lib/libholon.so")}
+    demangled = set(sh("c++filt", *sorted(n for n in names if "matmul" in n or "Graph" in n)).splitlines())
+    assert "holon::matmul(holon::Tensor const&, holon::Tensor const&)" in demangled
+    assert "vtable for holon::nn::Graph" in demangled and "typeinfo for holon::nn::Graph" in demangled
+
+
+def test_the_name_has_the_version():
+    said = sh("objdump", "-p", BUILD / "lib/libholon.so")
+    assert re.search(r"^\s+SONAME\s+(\S+)$", said, re.M).group(1) == f"libholon.so.{soname_version()}"
+
+
+@pytest.mark.slow
+def test_a_symbol_of_another_library_would_be_seen(tmp_path):
+    source = tmp_path / "other.cpp"
+    source.write_text("namespace other { void f() {} }\nnamespace holon { void g() {} }\n")
+    sh("g++", "-shared", "-fPIC", source, "-o", tmp_path / "libother.so")
+    assert ("_ZN5other1fEv", "") in exported(tmp_path / "libother.so")
+    mapped = [f"-Wl,--version-script={BUILD}/generated/symbols.map", "-o", tmp_path / "libmapped.so"]
+    sh("g++", "-shared", "-fPIC", source, *mapped)
+    assert [s for s in exported(tmp_path / "libmapped.so") if s[0] != VERSION] == [("_ZN5holon1gEv", VERSION)]
