@@ -260,7 +260,7 @@ def run_tutorial(env):
     from harness import notebook
 
     with tempfile.TemporaryDirectory() as folder:
-        notebook.check(ROOT / "docs/tutorial.ipynb", kernel=(env.python, env.variables), folder=Path(folder))
+        notebook.check(ROOT / "docs/tutorial/python.ipynb", kernel=(env.python, env.variables), folder=Path(folder))
 
 
 def check(dist, pythons=(sys.executable,), cuda=False):

@@ -136,7 +136,7 @@ def test_the_site(written_reference, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     pages = {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*.html")}
-    assert {"index.html", "docs/tutorial.html", "docs/guides/graph.html", "docs/reference/ops/matmul.html"} <= set(
+    assert {"index.html", "docs/tutorial/python.html", "docs/tutorial/cpp.html", "docs/guides/graph.html", "docs/reference/ops/matmul.html"} <= set(
         pages
     )
     found = {d["location"] for d in json.loads((tmp_path / "search/search_index.json").read_text())["docs"]}
