@@ -206,7 +206,7 @@ const GlobalSpec* lowered(const GlobalSpec* spec, int by) {
                      spec->nd_sbp);
 }
 
-// The plan of other ranks that stand to each other as these do.
+// The plan of other ranks with the same relative positions.
 Plan moved(const Plan& base, const GlobalSpec* from, const GlobalSpec* to, const HostMap& hosts) {
   auto data = std::make_shared<Plan::Data>();
   data->from = from;

@@ -1,4 +1,4 @@
-// Kernels of calls whose arrays lie on a device with memory of its own.
+// Kernels of calls whose arrays are on a device with separate memory.
 #pragma once
 
 #include "holon/registry/op_def.h"

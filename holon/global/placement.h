@@ -47,9 +47,9 @@ class Placement {
     return rank >= 0 && rank < static_cast<int>(index.size()) ? at_index(index, rank) : -1;
   }
   bool contains(int rank) const { return index_of(rank) >= 0; }
-  // Where the index-th rank stands along each axis of the hierarchy.
+  // The coordinates of the index-th rank along the axes of the hierarchy.
   Dims coordinate(int index) const;
-  // The ranks that stand where `index` does except axis rank_dim, in the order of that axis.
+  // The ranks whose coordinates are those of `index` except along rank_dim, in the order of that axis.
   std::vector<int> group(int index, int rank_dim) const;
 
   std::string str() const;  // placement(type="cpu", ranks=[[0, 1], [2, 3]])

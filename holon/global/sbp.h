@@ -1,5 +1,5 @@
-// How one tensor lies along one axis of a placement's hierarchy: split along a tensor axis, the same everywhere
-// (broadcast), or as addends of which the value is the sum (partial_sum).
+// How one tensor is distributed along one axis of a placement's hierarchy: split along a tensor axis, the same
+// everywhere (broadcast), or as addends of which the value is the sum (partial_sum).
 #pragma once
 
 #include <cstdint>

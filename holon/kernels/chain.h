@@ -73,7 +73,7 @@ struct ChainAxis {
 class ChainKernel {
  public:
   virtual ~ChainKernel() = default;
-  // Puts the kernel on the current rank's stream; no output overlaps an input, but for one of its dtype and strides at
+  // Puts the kernel on the current rank's stream; no output overlaps an input, except one of its dtype and strides at
   // the same place. False: it could not be made for the memory given, and nothing was done. Errors: those of the steps.
   virtual bool run(std::span<const Array* const> in, std::span<Array* const> out) = 0;
 };

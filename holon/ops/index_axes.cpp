@@ -14,7 +14,7 @@ namespace {
 
 using kernels::AxisPart;
 
-// How the operands of a call lie to each other: x [pre..., k indexed axes, post...], out [pre..., nb axes of the
+// How the operands of a call are related: x [pre..., k indexed axes, post...], out [pre..., nb axes of the
 // indices, post...].
 struct Joined {
   int axis, k, nb;

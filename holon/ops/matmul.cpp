@@ -19,7 +19,7 @@ void matmul_grad(Grad& g) {
 }  // namespace
 
 HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
-    .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; vectors stand for a row or a "
+    .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; a vector is a row or a "
          "column.",
          "matmul(ones(2, 3), ones(3, 4))")
     .autocast(Autocast::kLower)

@@ -13,7 +13,7 @@ Tensor beside(const Tensor& x, const Array& values);
 Tensor number_beside(const Tensor& x, const Scalar& value);
 
 // t beside x: a local t is taken to be alike on all ranks; a global one is brought to x's placement, or to local.
-// Collective where t is global and lies elsewhere.
+// Collective where t is global and is elsewhere.
 Tensor bring_beside(const Tensor& x, const Tensor& t);
 
 // The indices of the elements that are not 0, one int64 tensor [n] for each axis of x. Collective for a global tensor.

@@ -1,4 +1,4 @@
-// Properties of Tensor, and the methods that are no ops.
+// Properties of Tensor, and the methods that are not ops.
 #include "call.h"
 #include "global_mode.h"
 #include "holon/base/context.h"

@@ -357,7 +357,7 @@ class Choose {
     return sum;
   }
 
-  // Chooses the signatures of a chain's nodes together, for each axis of the ranks. What lies beside it stays as it is:
+  // Chooses the signatures of a chain's nodes together, for each axis of the ranks. What is next to it stays as it is:
   // where that is not of the chain itself, nothing is cheaper.
   bool improve_chain(const std::vector<size_t>& chain) {
     if (std::none_of(chain.begin(), chain.end(), [&](size_t at) { return is_redistributed(at); })) return false;

@@ -36,7 +36,7 @@ struct MemoryUse {
   int rank = 0;
   std::vector<MemoryBytes> at;  // while each instruction runs
   std::vector<MemoryTask> tasks;
-  int64_t arena_bytes = 0;     // the block in which the values lie; at least their peak
+  int64_t arena_bytes = 0;     // the block that holds the values; at least their peak
   std::vector<int64_t> arena;  // bytes in it, while each instruction runs
 
   size_t peak() const;  // the first instruction at which the most is there

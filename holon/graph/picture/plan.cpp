@@ -103,7 +103,7 @@ class Drawing {
       x += width + kApart;
       bottom = std::max(bottom, height);
     }
-    // Arrows lie over the frames and under the items.
+    // Arrows are drawn over the frames and under the items.
     arrows();
     Svg d;
     d.body = frames_.body + arrows_.body + items_svg_.body;
@@ -436,7 +436,7 @@ class Drawing {
       return fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x1, y1, x1 + bend, y1, x2 - bend,
                          y2, x2, y2);
     }
-    // Several ways lie next to each other.
+    // Several ways are next to each other.
     const double apart = 3.0 * (ways_++ % 3), along = kHeads + 8 + apart;
     const double up = leaves ? (right ? from.x + from.width : from.x) + side * (kApart / 4 + apart)
                              : x1 + side * (kBetween / 2 - 3 + apart),

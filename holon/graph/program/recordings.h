@@ -78,7 +78,7 @@ class Recordings {
   void capture(Range& range);
   void launch(Range& range);
   void give_up(const char* why);
-  // Where the parameters and other values from outside lie.
+  // Where the parameters and other values from outside are.
   bool moved();
   // What the updates' next step would be; false where one cannot be recorded now. changed: the recorded ones are
   // others.

@@ -168,7 +168,7 @@ class Writer {
     return fmt::format("Step<ops::{}, {}>::{}({})", op_of(s), type, variant, operands);
   }
 
-  // Where a pack lies in each array; of one axis, where an element does.
+  // Where a pack is in each array; of one axis, where an element does.
   void places() {
     line("struct Places {{");
     for (size_t k : moving()) line("  Place {};", array(k));

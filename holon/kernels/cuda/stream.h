@@ -60,7 +60,7 @@ class OutsideOfRecording {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// Of the current device and rank; lies in host memory that the device can write.
+// Of the current device and rank; is in host memory that the device can write.
 FaultReport* fault_report();
 // The name of the op in progress, for FaultReport::op.
 const char* current_op();
