@@ -229,7 +229,7 @@ def collected(command):
         show(line.rstrip("\n"))
     code = process.wait()
     if code or bad:
-        raise RuntimeError(f"{command[-1]}: exit status {code}, {bad} lines that are no result")
+        raise RuntimeError(f"{command[-1]}: exit status {code}, {bad} lines that are not a result")
 
 
 def benchmarks():

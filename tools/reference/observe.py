@@ -125,7 +125,7 @@ def on_ranks(call, layouts, n=2):
             p: t.to_global(where, holon.sbp.broadcast).to_global(sbp=sbp)
             for (p, t), sbp in zip(tensors.items(), layouts)
         }
-        # A body may move data by itself, which is no boxing, and boxing may be a mere slicing of what is there.
+        # A body may move data by itself, which is not boxing, and boxing may be a mere slicing of what is there.
         counted = lambda: (_C.boxing_counters()["events"], _C.comm_stats()["bytes_read"])
         before = counted()
         with holon.boxing_policy("raise"):
@@ -152,7 +152,7 @@ def signatures(call):
     if not op["composed"]:
         return _C.signatures_of_call(op["public_name"], *call.args, **call.kwargs), "derived from the rule"
     every = list(itertools.product(*(layouts_of(t) for t in tensors.values())))
-    # Where not all can be tried: first those that lay the tensors out alike.
+    # Where not all can be tried: first those with the same layout for all tensors.
     every.sort(key=lambda layouts: len({short(s) for s in layouts}))
     found = []
     for layouts in every[:MOST_LAYOUTS]:

@@ -194,12 +194,12 @@ def pages(note, problems):
     return made, len(names)
 
 
-HOW_TO_READ = """On the pages of the rooms, examples ran when the page was made, after `import holon as flow`;
-so did what stands below them, with the example's arguments:
+HOW_TO_READ = """On the pages of the families, examples ran when the page was made, after `import holon as flow`;
+so did what is below them, with the example's arguments:
 
 - *dtypes* that the arguments took; those that are named together were of one dtype.
 - *gradient*: of which arguments, and whether that gradient has a gradient itself.
 - *sbp*: the signatures for one axis of ranks: the layouts of the tensors, in order, and of the results. S(0) is split
   along axis 0, B broadcast, P partial sum. An input that fits none is redistributed to the one that moves least.
-  *rule* names the axes by factors: an axis whose factor stands in the result may be split in all operands that carry
-  it; one that stands in the operands alone is contracted and leaves a partial sum."""
+  *rule* names the axes by factors: an axis whose factor is in the result may be split in all operands that carry
+  it; one that is in the operands alone is contracted and leaves a partial sum."""
