@@ -3,7 +3,7 @@
 
 Nothing of Holon's is typed here. Ops come from the table of the declarations; functions and classes that nanobind
 binds, from its own generator; Tensor's properties from their docs, which begin with the type. What is left is what
-Python itself lays down for special methods, and the types that are not classes of nanobind's. The output is written only
+Python itself specifies for special methods, and the types that are not classes of nanobind's. The output is written only
 if it changes.
 """
 

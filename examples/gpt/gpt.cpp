@@ -3,8 +3,8 @@
 //   holon-launch --nproc_per_node 4 ./gpt --dp 2 --tp 2
 //   holon-launch --nproc_per_node 4 ./gpt --tp 2 --pipeline 2
 // --graph compiles the step, which a pipeline needs anyway. The text is the source of Python's standard library, or
-// files of your own (--data). At the end it prints the loss on text that was not trained on and the loss of the best guess
-// from one byte before. The layout changes the speed, not the numbers.
+// files of your own (--data). At the end it prints the loss on text that was not trained on and the loss of the best
+// guess from one byte before. The layout changes the speed, not the numbers.
 #include <CLI/CLI.hpp>
 
 #include <algorithm>

@@ -6,8 +6,8 @@
     python -m holon.distributed.launch --nproc_per_node 2 examples/gpt/train.py --device cuda --graph --amp
 
 --graph compiles the step, which a pipeline needs anyway; the numbers stay those of the eager step. The text is the
-standard library's own source. At the end it prints the loss on files that were not trained on, the loss of the best guess
-from one byte before, and a sample. The layout changes the speed, not the numbers.
+standard library's own source. At the end it prints the loss on files that were not trained on, the loss of the best
+guess from one byte before, and a sample. The layout changes the speed, not the numbers.
 """
 
 import argparse
