@@ -215,7 +215,7 @@ class Reader:
         start, end = c.extent.start, c.extent.end
         text = header.text.encode()[start.offset : end.offset].decode()
         kind = None
-        if c.kind in CLASSES and c.is_definition() and c.spelling and not c.spelling.startswith("("):
+        if c.kind in CLASSES and c.is_definition() and "{" in text:  # not one that a macro makes
             kind = "class"
         elif c.kind == CursorKind.ENUM_DECL and c.is_definition():
             kind, text = "enum", re.sub(r"\s+", " ", re.sub(r"//[^\n]*", "", text))
