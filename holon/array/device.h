@@ -13,6 +13,7 @@ inline constexpr int kMaxDeviceTypes = 8;
 // What is known beside the CPU in every process.
 inline constexpr auto kFirstDeviceType = static_cast<DeviceType>(1);
 
+// A device: its type, and its number among those of the host.
 struct Device {
   DeviceType type = DeviceType::kCpu;
   int16_t index = 0;

@@ -19,6 +19,7 @@ class Scalar {
   Scalar(float v) : Scalar(static_cast<double>(v)) {}
   Scalar(double v) : kind_(Kind::kFloat), f_(v) {}
 
+  // The number itself: what it was made of, and converted.
   Kind kind() const { return kind_; }
   bool is_float() const { return kind_ == Kind::kFloat; }
   double as_double() const { return is_float() ? f_ : static_cast<double>(i_); }

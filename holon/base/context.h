@@ -26,6 +26,7 @@ class Context {
       current_ = &of_process();
     return *current_;
   }
+  // The context of the process's own rank.
   static Context& of_process();
   // Binds this thread to a context and returns the one before; nullptr represents the process's own.
   static Context* exchange(Context* context) {
@@ -34,6 +35,7 @@ class Context {
     return before;
   }
 
+  // This rank's number and the number of ranks, in the world and on this host.
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   int local_rank() const { return local_rank_; }

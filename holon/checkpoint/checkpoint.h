@@ -28,11 +28,11 @@ struct LoadOptions {
 
 // Writes a value to `path`; what was there before stays until all of the new is on the disk.
 //  - With global_dst_rank, one file. Tensors that are local, and all other values, are that rank's. Collective over the
-//  world.
-//  - Without, and with global tensors among the values: a folder, into which each rank writes its own parts beside an
-//  index. What is
-//    not global is rank 0's. Collective over the world.
+//    world.
+//  - Without, and with global tensors among the values: a folder, into which each rank writes its own parts and an
+//    index. What is not global is rank 0's. Collective over the world.
 //  - Without, and with none: one file, written by each rank that calls.
+//
 // If `path` is a folder, the one file goes into it. Errors: the ranks' global tensors are not alike; a rank cannot
 // write: an error of one rank is raised on all. The value: see checkpoint::flatten().
 void save(const checkpoint::Value& value, const std::filesystem::path& path, const SaveOptions& options = {});

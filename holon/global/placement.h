@@ -31,8 +31,10 @@ class Placement {
 
   explicit operator bool() const { return data_ != nullptr; }
   bool operator==(const Placement& o) const { return data_ == o.data_; }
+  // For hashing: equal for equal placements.
   const void* id() const { return data_; }
 
+  // The devices' type, and whether they are simulated on the CPU.
   DeviceType device_type() const { return data().type; }
   bool simulated() const { return data().simulated; }
   // The device that this rank's parts are on.

@@ -3,6 +3,7 @@ comments above them. libclang reads the headers; a public name without a comment
 
 import re
 import subprocess
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -83,7 +84,6 @@ FUNCTIONS = {
     CursorKind.FUNCTION_TEMPLATE,
     CursorKind.CXX_METHOD,
     CursorKind.CONSTRUCTOR,
-    CursorKind.DESTRUCTOR,
     CursorKind.CONVERSION_FUNCTION,
 }
 ALIASES = {CursorKind.TYPE_ALIAS_DECL, CursorKind.TYPE_ALIAS_TEMPLATE_DECL, CursorKind.TYPEDEF_DECL}
@@ -99,12 +99,15 @@ class Entry:
     kind: str  # class, enum, function, variable, alias
     text: str
     doc: str
+    shared: bool  # the comment is above, and so for the lines below, too
     header: str
     line: int
     end: int
-    scope: str  # "nn" of holon::nn::Linear
+    scope: str  # "nn::" of holon::nn::Linear
+    documented: bool  # by its own comment, or that of the group that it is in
     inside: list = field(default_factory=list)
-    documented: bool = True  # by its own comment, or that of the group that it is in
+    overrides: bool = False  # a function of a base class, which has the comment
+    protected: bool = False  # for classes that derive from it
 
 
 class Header:
@@ -114,10 +117,10 @@ class Header:
         self.lines = path.read_text().splitlines()
         self.text = "\n".join(self.lines) + "\n"
 
-    def above(self, line):
-        """The comment that ends on the line before this one (from 1)."""
+    def above(self, line, column=1):
+        """The comment that ends on the line before this one (from 1), and begins in the same column."""
         first = line - 1
-        while first > 0 and self.lines[first - 1].lstrip().startswith("//"):
+        while first > 0 and self.lines[first - 1].startswith(" " * (column - 1) + "//"):
             first -= 1
         return self._words(self.lines[first : line - 1])
 
@@ -136,19 +139,31 @@ class Header:
 
     @staticmethod
     def _words(lines):
-        """Paragraphs, lists and examples of a comment as Markdown."""
-        parts, code = [], []
-        for line in (x.strip().removeprefix("//") for x in lines):
-            if re.match(r" {2,}(?!-)\S", line) or (code and not line.strip()):
-                code.append(line[3:])
-                continue
+        """Paragraphs, lists and examples of a comment as Markdown. Lines that are indented are code, in a list they belong
+        to its item."""
+        parts, code, in_list = [], [], False
+
+        def end_code():
             if code:
-                parts += ["", "```c++", *code, "```", ""]
-                code = []
-            parts.append(line.strip())
-        if code:
-            parts += ["", "```c++", *code, "```", ""]
-        return "\n".join(parts).strip()
+                parts.extend(["", "```c++", *textwrap.dedent("\n".join(code)).strip("\n").splitlines(), "```", ""])
+                code.clear()
+
+        for line in (x.strip().removeprefix("//") for x in lines):
+            indented = re.match(r" {2,}\S", line)
+            if re.match(r" *- ", line):
+                end_code()
+                parts += ([] if in_list else [""]) + [line.strip()]
+                in_list = True
+            elif in_list and indented:
+                parts.append("  " + line.strip())
+            elif indented or (code and not line.strip()):
+                code.append(line)
+            else:
+                end_code()
+                parts += ([""] if in_list else []) + [line.strip()]
+                in_list = False
+        end_code()
+        return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)).strip()
 
 
 def without_body(text):
@@ -158,8 +173,7 @@ def without_body(text):
         if depth == 0 and (c in "{;" or (c == ":" and text[i - 1] == " " and ")" in out)):
             break
         depth += (c in "([") - (c in ")]")
-        if c in "{}":
-            depth += 1 if c == "{" else -1
+        depth += (c == "{") - (c == "}")
         out += c
     out = re.sub(r"\s+", " ", out).strip()
     out = re.sub(r"^(inline|virtual) ", "", re.sub(r" (override|= default|= 0)$", "", out))
@@ -167,15 +181,12 @@ def without_body(text):
 
 
 class Reader:
-    """Reads all headers at once."""
+    """Reads all headers of a tree at once."""
 
-    def __init__(self):
-        arguments = ["-x", "c++", "-std=c++20", f"-I{ROOT}", f"-I{GENERATED}", "-isystem", builtin_headers()]
-        unit = cindex.Index.create().parse(
-            str(ROOT / "holon/holon.h"),
-            [*arguments, "-DFMT_SHARED"],
-            options=cindex.TranslationUnit.PARSE_SKIP_FUNCTION_BODIES,
-        )
+    def __init__(self, root=ROOT):
+        self.root = root
+        arguments = ["-x", "c++", "-std=c++20", f"-I{root}", f"-I{GENERATED}", "-isystem", builtin_headers()]
+        unit = cindex.Index.create().parse(str(root / "holon/holon.h"), arguments)
         wrong = [d for d in unit.diagnostics if d.severity >= cindex.Diagnostic.Error]
         if wrong:
             raise RuntimeError(f"libclang does not read the headers: {wrong[0]}")
@@ -187,9 +198,9 @@ class Reader:
 
     def _header(self, cursor):
         path = Path(cursor.location.file.name) if cursor.location.file else None
-        if not path or not path.is_relative_to(ROOT / "holon"):
+        if not path or not path.is_relative_to(self.root / "holon"):
             return None, None
-        name = str(path.relative_to(ROOT / "holon"))
+        name = str(path.relative_to(self.root / "holon"))
         if name not in self.headers:
             self.headers[name] = Header(path)
         return name, self.headers[name]
@@ -203,14 +214,14 @@ class Reader:
                 if name:
                     inner = "" if c.spelling == "holon" and not scope else f"{scope}{c.spelling}::"
                     self._walk(c, inner, into)
-            elif c.kind == CursorKind.LINKAGE_SPEC or c.semantic_parent != c.lexical_parent:
-                continue
+            elif c.semantic_parent != c.lexical_parent or (c.kind in FUNCTIONS and c.canonical != c):
+                continue  # a definition of what is declared above
             elif cursor.kind != CursorKind.TRANSLATION_UNIT:
                 self._add(c, scope, into)
 
     def _add(self, c, scope, into):
         name, header = self._header(c)
-        if not header or c.access_specifier in (AccessSpecifier.PRIVATE, AccessSpecifier.PROTECTED):
+        if not header or c.access_specifier == AccessSpecifier.PRIVATE:
             return
         start, end = c.extent.start, c.extent.end
         text = header.text.encode()[start.offset : end.offset].decode()
@@ -218,26 +229,33 @@ class Reader:
         if c.kind in CLASSES and c.is_definition() and "{" in text:  # not one that a macro makes
             kind = "class"
         elif c.kind == CursorKind.ENUM_DECL and c.is_definition():
-            kind, text = "enum", re.sub(r"\s+", " ", re.sub(r"//[^\n]*", "", text))
+            kind, text = "enum", re.sub(r"//[^\n]*", "", text)
         elif c.kind in FUNCTIONS:
             kind = "function"
         elif c.kind in VARIABLES:
             kind = "variable"
         elif c.kind in ALIASES:
             kind = "alias"
-        if not kind or c.spelling.endswith("_") or "= delete" in header.lines[end.line - 1][start.column - 1 :]:
+        copies = c.spelling == "operator=" or c.is_copy_constructor() or c.is_move_constructor()
+        if not kind or copies or c.spelling.endswith("_"):
             return
         # The comment of a function with a body is above it, that of a declaration may be behind it.
         behind = header.behind(end.line, end.column) if kind != "class" else ""
-        own = "\n\n".join(filter(None, [header.above(start.line), behind]))
-        entry = Entry(
-            c.spelling, kind, text if kind == "enum" else without_body(text), own, name, start.line, end.line, scope
-        )
+        above = header.above(start.line, start.column)
+        if kind == "class" and not above and is_about(name, c.spelling):
+            above = header.above(header.lines.index("#pragma once") + 1)
         before = into[-1] if into else None
-        if not own and before and before.header == name and before.end + 1 >= start.line:
-            entry.documented = before.documented  # the group's comment is above its first line
-        else:
-            entry.documented = bool(own)
+        if kind == "variable" and before and before.kind == kind and (before.header, before.line) == (name, start.line):
+            before.text, before.doc = declaration(kind, text), before.doc or behind  # int a, b;
+            return
+        own = "\n\n".join(filter(None, [above, behind]))
+        entry = Entry(
+            c.spelling, kind, declaration(kind, text), own, bool(above), name, start.line, end.line, scope, bool(own)
+        )
+        entry.overrides = " override" in text
+        entry.protected = c.access_specifier == AccessSpecifier.PROTECTED
+        if not own and continues(before, entry):
+            entry.documented, entry.shared = before.shared, before.shared
         if kind == "class":
             entry.text = re.sub(r"\s+", " ", text[: text.index("{")]).strip()
             for inner in c.get_children():
@@ -246,23 +264,42 @@ class Reader:
             into.append(entry)
 
 
+def declaration(kind, text):
+    if kind in ("enum", "alias"):
+        return re.sub(r"\s+", " ", text).strip()
+    if kind == "variable":
+        return re.sub(r"\s+", " ", re.sub(r"( = )?\{\}$", "", text)).removeprefix("inline constexpr ").strip()
+    return without_body(text)
+
+
+def continues(before, entry):
+    """Whether a declaration is directly below another one, so that a comment above that one is for both."""
+    return bool(before) and before.header == entry.header and before.end + 1 >= entry.line
+
+
 def builtin_headers():
     """GCC's headers of the language itself, such as <stddef.h>, which libclang comes without."""
     return subprocess.check_output(["g++", "-print-file-name=include"], text=True).strip()
 
 
+def is_about(header, name):
+    """Whether the comment at the head of a file documents the class: tensor.h's Tensor, loader.h's DataLoader."""
+    stem, name = Path(header).stem.replace("_", ""), name.lower()
+    return stem.endswith(name) or name.endswith(stem)
+
+
 def implied(entry, owner):
     """Whether a member needs no words: construction, assignment, and what a base class or the class itself documents."""
     name = entry.name.split("<")[0]
-    if entry.kind in ("variable", "alias", "enum") or name in ("forward", "begin", "end", "str"):
+    if entry.overrides or entry.kind in ("variable", "alias", "enum"):
         return True
-    return name == owner.name.split("<")[0] or name.startswith(("~", "operator"))
+    return name in ("forward", "begin", "end", "str", owner.name.split("<")[0]) or name.startswith("operator")
 
 
 def undocumented(entry, owner=None):
     """The names without a comment: the declaration's, and those of its members."""
     found = []
-    if not entry.documented and not (owner and implied(entry, owner)):
+    if not entry.documented and not (implied(entry, owner) if owner else entry.name.endswith("Options")):
         found.append(f"{entry.scope}{entry.name}")
     for inner in entry.inside:
         found += undocumented(inner, entry)
@@ -273,18 +310,17 @@ def grouped(entries):
     """Lists of the declarations that share a comment: each with the ones below it that have none."""
     groups = []
     for entry in entries:
-        joined = groups and not entry.doc and groups[-1][-1].end + 1 >= entry.line and entry.kind != "class"
-        if joined and groups[-1][-1].kind != "class":
+        if groups and not entry.doc and entry.shared and continues(groups[-1][-1], entry):
             groups[-1].append(entry)
         else:
             groups.append([entry])
     return groups
 
 
-def members(entry):
+def members(entries):
     """The lines of a class's members."""
     lines = []
-    for group in grouped([e for e in entry.inside if e.kind != "class"]):
+    for group in grouped(entries):
         words = "\n\n".join(filter(None, (e.doc for e in group)))
         code = "<br>".join(f"`{e.text}`" for e in group)
         if "```" in words or "\n- " in words:
@@ -301,7 +337,10 @@ def class_section(entry, title, operations, depth="##"):
         doc = f"As the op [{operations[title.lower()]}](../ops.md)."
     lines += [doc, ""] if doc else []
     lines += [f"`#include <holon/{entry.header}>`", ""] if depth == "##" else []
-    lines += [*members(entry), ""]
+    plain = [e for e in entry.inside if e.kind != "class"]
+    lines += [*members([e for e in plain if not e.protected]), ""]
+    if for_derived := members([e for e in plain if e.protected]):
+        lines += ["For classes that derive from it:", "", *for_derived, ""]
     for inner in (e for e in entry.inside if e.kind == "class" and (e.doc or e.inside)):
         lines += class_section(inner, f"{title}::{inner.name}", operations, "###")
     return lines
@@ -323,10 +362,12 @@ def page(title, words, entries, note, problems, operations):
         shown.add(entry.name)
     groups = grouped([e for e in entries if e.kind != "class"])
     classes = [e for e in entries if e.kind == "class"]
-    if classes:
-        lines += ["Classes: " + ", ".join(f"[{e.name}](#{e.name.lower()})" for e in classes) + ".", ""]
-    if groups:
-        lines += ["[Functions](#functions).", ""] if classes else []
+    for header in dict.fromkeys(e.header for e in classes):
+        links = ", ".join(f"[{e.name}](#{e.name.lower()})" for e in classes if e.header == header)
+        lines.append(f"- `holon/{header}`: {links}")
+    if classes and groups:
+        lines.append("- [functions](#functions)")
+    lines.append("")
     for entry in classes:
         lines += class_section(entry, entry.name, operations)
     if groups:

@@ -37,6 +37,7 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  // The group's ranks in order, and how many they are.
   std::span<const int> ranks() const { return ranks_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   int index() const { return index_; }  // this rank's place in ranks()
