@@ -69,7 +69,7 @@ def main():
     pages["settings.md"], counts["settings"] = settings_page()
     pages["README.md"] = index_page(counts, folder)
     for path in folder.glob("ops/*.md"):
-        path.unlink()  # of rooms that there were
+        path.unlink()  # of families that no longer exist
     for name, text in pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

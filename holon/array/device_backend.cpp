@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 struct KnownBackend {
   const char* names;
   const char* title;    // in errors
-  const char* file;     // beside this library, or in the Python package `package`
+  const char* file;     // next to this library, or in the Python package `package`
   const char* setting;  // another file
   const char* package;
   const char* distribution;  // of that package

@@ -133,8 +133,8 @@ DeviceRuntime* pinning_runtime();
 // Uninitialised memory of a device, the host's included.
 Ref<Storage> allocate_storage(size_t size_bytes, Device device);
 
-// What else a look at a device raises, beside what its kernels report: set by the layer that moves data between
-// devices.
+// What else a check of a device raises, in addition to what its kernels report: set by the layer that moves data
+// between devices.
 void set_device_check(void (*check)());
 // By the backend, in DeviceRuntime::check() and synchronize().
 void run_device_check();

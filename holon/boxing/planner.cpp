@@ -290,7 +290,7 @@ class PlanCache {
   std::unordered_map<Key, Plan, KeyHash> young_, old_;
 };
 
-// In front of it, what this thread has asked for last: no lock, and no line of memory that other threads write.
+// In front of it, what this thread has requested last: no lock, and no line of memory that other threads write.
 struct Recent {
   struct Slot {
     Key key;

@@ -40,7 +40,7 @@ class Plan {
   int64_t max_read_bytes() const;  // the most of any rank, so the same on all
   // By the cost model.
   double predicted_s() const;
-  // The most that the steps hold at once on a rank beside the input: a step's result, and the one before it.
+  // The most that the steps hold at once on a rank in addition to the input: a step's result, and the one before it.
   int64_t peak_bytes() const;
   // The most that the specs between the ends take on a rank at once.
   int64_t between_bytes() const;

@@ -65,7 +65,7 @@ struct FileSum {
   bool operator==(const FileSum&) const = default;
 };
 
-// A file of which only what is asked for is read. For one thread at a time.
+// A file of which only what is requested is read. For one thread at a time.
 class SafetensorsFile {
  public:
   // Errors: as parse_safetensors(), and a file that cannot be opened, or is not the one that `expected` says.

@@ -1,4 +1,4 @@
-// A file that is there as a whole or not at all: written under another name beside it, synced, renamed.
+// A file that is there as a whole or not at all: written under another name in the same folder, synced, renamed.
 #pragma once
 
 #include <cstddef>

@@ -6,13 +6,13 @@
 
 namespace holon::ops {
 
-// values, alike on all ranks, as a tensor beside x: local where x is, else broadcast on its placement.
+// values, alike on all ranks, as a tensor like x: local where x is, else broadcast on its placement.
 Tensor beside(const Tensor& x, const Array& values);
 
-// One number as a tensor without axes beside x, in its dtype.
+// One number as a tensor without axes like x, in its dtype.
 Tensor number_beside(const Tensor& x, const Scalar& value);
 
-// t beside x: a local t is taken to be alike on all ranks; a global one is brought to x's placement, or to local.
+// t like x: a local t is taken to be alike on all ranks; a global one is brought to x's placement, or to local.
 // Collective where t is global and is elsewhere.
 Tensor bring_beside(const Tensor& x, const Tensor& t);
 

@@ -36,6 +36,8 @@ COMMENTS = {
     r"tak(en|es|e) (\w+ )?down": "recorded",
     r"but for|anew": "except, again",
     r"(?<![Tt]here )(?<![Hh]ere )(is|are) no(?! longer)": "is not a",
+    r"beside": "next to, with, in addition to",
+    r"asked for": "requested",
 }
 # In names: one that contains the word.
 NAMES = {

@@ -12,7 +12,7 @@ DTYPES = ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "flo
 MOST_LAYOUTS = 4096
 # What an op refuses may be any of these; anything else is a defect and is not caught.
 REFUSED = (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError)
-# Ops whose layouts are what they are asked for, so that a list of signatures would say nothing.
+# Ops whose layouts are arguments, so that a list of signatures would be meaningless.
 LAYOUT_REASONS = {
     "to_global": "takes every sbp to every other; `holon.explain` tells what a conversion moves",
     "to_local": "takes every sbp; the result is this rank's part",
@@ -148,7 +148,7 @@ def signatures(call):
     tensors = call.tensors()
     if not tensors:
         made = any(a["name"] == "sbp" for a in op["args"])
-        return [], "the result has the `placement` and `sbp` that are asked for" if made else "it takes no tensors"
+        return [], "the result has the `placement` and `sbp` that are passed" if made else "it takes no tensors"
     if not op["composed"]:
         return _C.signatures_of_call(op["public_name"], *call.args, **call.kwargs), "derived from the rule"
     every = list(itertools.product(*(layouts_of(t) for t in tensors.values())))

@@ -1,4 +1,4 @@
-"""The pages of the ops: ops.md, one line each, and ops/<room>.md with a section for each public name."""
+"""The pages of the ops: ops.md, one line each, and ops/<family>.md with a section for each public name."""
 
 import re
 import sys
@@ -146,15 +146,15 @@ def pages(note, problems):
         # Hidden ops, which only gradients and bodies call, are left out.
         if op["function"] or op["method"]:
             names.setdefault(op["public_name"], []).append(Form(op, problems))
-    by_room = {}
+    by_family = {}
     for name, forms in names.items():
-        by_room.setdefault(forms[0].op["family"], []).append(name)
+        by_family.setdefault(forms[0].op["family"], []).append(name)
     made, index = {}, []
-    for room in sorted(by_room):
-        declared = source(room)
+    for family in sorted(by_family):
+        declared = source(family)
         where = f"`{declared.relative_to(ROOT)}`" if declared else "a library"
         page = [
-            f"# {room}",
+            f"# {family}",
             "",
             note,
             f"{intro(declared) if declared else ''}",
@@ -163,12 +163,12 @@ def pages(note, problems):
             "",
         ]
         index += [
-            f"## [{room}](ops/{room}.md)",
+            f"## [{family}](ops/{family}.md)",
             "",
             "| op | what it does | gradient | dtypes |",
             "| --- | --- | --- | --- |",
         ]
-        for name in sorted(by_room[room]):
+        for name in sorted(by_family[family]):
             page += [f"## {name}", ""]
             for form in names[name]:
                 page += form.lines()
@@ -177,9 +177,9 @@ def pages(note, problems):
             forms = f" ({len(names[name])} forms)" if len(names[name]) > 1 else ""
             grad = "twice" if first.gradients[1] else "yes" if first.gradients[0] else ""
             doc = cell(first_sentence(first.op["doc"]))
-            index.append(f"| [{name}](ops/{room}.md#{name}){forms} | {doc} | {grad} | {works} |")
+            index.append(f"| [{name}](ops/{family}.md#{name}){forms} | {doc} | {grad} | {works} |")
         index.append("")
-        made[f"ops/{room}.md"] = "\n".join(page)
+        made[f"ops/{family}.md"] = "\n".join(page)
     head = [
         "# Ops",
         "",

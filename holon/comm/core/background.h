@@ -41,9 +41,9 @@ Work run_in_background(std::function<void()> job);
 // be called from a static initialiser.
 bool inherit_in_background(std::function<void()> (*capture)());
 
-// Whether the machine has something to run jobs with while ranks compute: a core for each rank beside those of its
-// threads (num_threads(), at the first call), or a network. Alike on all ranks that have as many threads; false in a
-// world of one. HOLON_OVERLAP=0 or 1 decides instead.
+// Whether the machine has something to run jobs with while ranks compute: a core for each rank in addition to those of
+// its threads (num_threads(), at the first call), or a network. Alike on all ranks that have as many threads; false in
+// a world of one. HOLON_OVERLAP=0 or 1 decides instead.
 bool background_pays();
 
 // Ends the rank's second thread: what it runs fails, what waits is dropped. To be called when the rank has ended.

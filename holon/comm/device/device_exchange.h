@@ -31,7 +31,7 @@ class DeviceExchange {
   };
   std::span<const Message> sends() const { return sends_; }
   std::span<const Message> receives() const { return receives_; }
-  // What sends() need beside the part: undefined where all are direct.
+  // What sends() need in addition to the part: undefined where all are direct.
   Array pack(const Array& in) const;
   // For receives() that are not direct; undefined where all are.
   Array make_received(DType dtype, Device device) const;

@@ -1,5 +1,5 @@
-// The memory of a step on a rank, over its instructions: what the planned lifetimes say, with what is there beside the
-// arena.
+// The memory of a step on a rank, over its instructions: what the planned lifetimes are, with what is there in addition
+// to the arena.
 #pragma once
 
 #include <array>

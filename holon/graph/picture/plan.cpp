@@ -403,7 +403,7 @@ class Drawing {
       items_svg_.text(item.x + 18, item.y + kItem + 10.5, cut(item.type, kLetters + 2), "class=\"type over\"");
   }
 
-  // From who makes a value to who reads it. Neighbours of a lane get a short arrow, others a curve beside the lane;
+  // From who makes a value to who reads it. Neighbours of a lane get a short arrow, others a curve next to the lane;
   // from stage to stage a thick one with what moves.
   void arrows() {
     std::set<std::pair<int, int>> done;
@@ -455,7 +455,7 @@ class Drawing {
                                b.boxing ? colour_of(b) : "#1f8a7d"));
       return;
     }
-    if (a.lane != b.lane) return;  // what backward keeps of forward: the frame beside it says so
+    if (a.lane != b.lane) return;  // what backward keeps of forward: the frame next to it shows it
     const bool up = b.lane == Lane::kBackward;
     const double distance = (up ? a.y - b.y : b.y - a.y);
     if (distance <= 0) return;

@@ -1,4 +1,4 @@
-// Products by cuBLASLt. Its matrices are stored column by column, so it is asked for the transpose of the product,
+// Products by cuBLASLt. Its matrices are stored column by column, so it computes the transpose of the product,
 // whose operands are the transposes of ours in exchanged order: nothing is moved for that.
 #include <cublasLt.h>
 #include <fmt/format.h>

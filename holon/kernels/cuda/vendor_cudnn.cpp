@@ -151,7 +151,7 @@ cudnnTensorDescriptor_t tensor(const int32_t* sizes, const Key& key) {
 }
 
 // The first that works within the memory, one with the same bits in every run before others. What is found holds for
-// the kind of arithmetic that it names, which need not be the one that was asked for. exact: no tensor cores.
+// the kind of arithmetic that it names, which need not be the requested one. exact: no tensor cores.
 template <class Perf>
 void choose(const Perf* found, int count, bool exact, Plan& plan) {
   for (const bool deterministic : {true, false})
