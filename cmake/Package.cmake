@@ -13,7 +13,16 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # the libraries that the binaries need
-set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_DEPENDS "libfmt-dev (>= 9)")  # and what the headers include
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++, cmake, pkg-config")
+# For packages of programs: which releases of this one have the same ABI. And the loader's cache is brought up to date.
+math(EXPR next "${PROJECT_VERSION_MAJOR} + 1")
+if(PROJECT_VERSION_MAJOR EQUAL 0)
+  math(EXPR next "${PROJECT_VERSION_MINOR} + 1")
+  set(next 0.${next})
+endif()
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/debian/shlibs CONTENT
+     "libholon ${HOLON_ABI} holon-dev (>= ${PROJECT_VERSION}), holon-dev (<< ${next}~)\n")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/debian/triggers CONTENT "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/debian/shlibs ${PROJECT_BINARY_DIR}/debian/triggers)
 include(CPack)

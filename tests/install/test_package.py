@@ -1,7 +1,9 @@
 """The Debian package that CPack makes of a build: what is in it, what it needs, and that a program is compiled against it."""
 
 import os
+import re
 import shutil
+import subprocess
 
 import pytest
 from harness.installed import BUILD, needs_build, same_tools, sh, soname_version
@@ -40,6 +42,19 @@ def test_its_name_and_what_it_needs(package):
     needed = {d.split()[0] for d in field(package, "Depends").split(", ")}
     assert {"libc6", "libstdc++6", "libgomp1", "libdnnl2", "libsodium23", "zlib1g"} <= needed, needed
     assert not [name for name in needed if name.startswith("holon")]
+
+
+def test_what_packages_of_programs_depend_on(package, tmp_path):
+    sh("dpkg-deb", "-e", package, tmp_path)
+    library, abi, needed = (tmp_path / "shlibs").read_text().split(maxsplit=2)
+    assert (library, abi) == ("libholon", soname_version())
+    version = field(package, "Version")
+    least, below = re.fullmatch(r"holon-dev \(>= (\S+)\), holon-dev \(<< (\S+)\)\n", needed).groups()
+    for release, fits in ((version, True), (f"{abi}.99", True), (below, False), ("0.0.9", False)):
+        compare = ["dpkg", "--compare-versions", release]
+        inside = all(subprocess.call([*compare, *bound]) == 0 for bound in (("ge", least), ("lt", below)))
+        assert inside == fits, release
+    assert (tmp_path / "triggers").read_text() == "activate-noawait ldconfig\n"
 
 
 def test_its_files(package, root):
