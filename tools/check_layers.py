@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](holon/[^>"]+)[>"]', re.M)
-GENERATED = {"holon/ops.h": "ops", "holon/internal_ops.h": "ops", "holon/op_names.h": "registry"}  # written by the build: of which layer
+# Written by the build: of which layer.
+GENERATED = {"holon/ops.h": "ops", "holon/internal_ops.h": "ops", "holon/op_names.h": "registry"}
 UMBRELLA = "holon/holon.h"  # for users: includes everything, is included by nothing inside
 
 

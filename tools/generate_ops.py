@@ -337,7 +337,8 @@ def main():
     write(
         source,
         made
-        + '#include "holon/dispatch/dispatch.h"\n#include "holon/internal_ops.h"\n#include "holon/ops.h"\n\nnamespace holon {\n\n'
+        + '#include "holon/dispatch/dispatch.h"\n#include "holon/internal_ops.h"\n#include "holon/ops.h"\n\n'
+        + "namespace holon {\n\n"
         + "".join(o.definition() for o in ops)
         + "\n}  // namespace holon\n",
     )

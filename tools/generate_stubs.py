@@ -3,8 +3,8 @@
 
 Nothing of Holon's is typed here. Ops come from the table of the declarations; functions and classes that nanobind
 binds, from its own generator; Tensor's properties from their docs, which begin with the type. What is left is what
-Python itself specifies for special methods, and the types that are not classes of nanobind's. The output is written only
-if it changes.
+Python itself specifies for special methods, and the types that are not classes of nanobind's. The output is written
+only if it changes.
 """
 
 import importlib.util

@@ -121,5 +121,6 @@ def test_the_words_are_found(tmp_path):
     assert found(texts(path), "givers?") == ['2: "the giver lies on {}"']
     assert found(texts(path), r"lies on") and not found(texts(path), "takers?")
     assert found(comments(path), "stands") and not found(comments(path), "lies")
-    for text, wrong in (("there is no peer", False), ("it is no peer", True), ("understands", False), ("a stand-in", False)):
+    texts_of = {"there is no peer": False, "it is no peer": True, "understands": False, "a stand-in": False}
+    for text, wrong in texts_of.items():
         assert wrong == any(found([(1, text)], word) for word in COMMENTS), text

@@ -1,4 +1,5 @@
-"""The Debian package that CPack makes of a build: what is in it, what it needs, and that a program is compiled against it."""
+"""The Debian package that CPack makes of a build: what is in it, what it needs, and that programs are compiled against
+it."""
 
 import os
 import re

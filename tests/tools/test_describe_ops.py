@@ -71,7 +71,7 @@ def test_the_header_documents_every_op(table):
                 assert not op.hidden, op.name
             if not row["cpp_function"]:
                 continue
-            assert (f" {op.cpp}({op.params(True)});\n" in (internal if op.hidden else public)), op.name
+            assert f" {op.cpp}({op.params(True)});\n" in (internal if op.hidden else public), op.name
             if op.hidden:
                 assert op.function() not in public, op.name
                 continue

@@ -65,8 +65,7 @@ PAGES = {
     ),
     "graph": (
         "Graphs",
-        "`nn::Graph` and its options. The intermediate representation is described in "
-        "docs/guides/adding-a-pass.md.",
+        "`nn::Graph` and its options. The intermediate representation is described in docs/guides/adding-a-pass.md.",
         ["graph/nn_graph.h", "graph/options/options.h"],
     ),
     "data": (
@@ -139,8 +138,8 @@ class Header:
 
     @staticmethod
     def _words(lines):
-        """Paragraphs, lists and examples of a comment as Markdown. Lines that are indented are code, in a list they belong
-        to its item."""
+        """Paragraphs, lists and examples of a comment as Markdown. Lines that are indented are code; in a list they
+        belong to its item."""
         parts, code, in_list = [], [], False
 
         def end_code():
@@ -289,7 +288,7 @@ def is_about(header, name):
 
 
 def implied(entry, owner):
-    """Whether a member needs no words: construction, assignment, and what a base class or the class itself documents."""
+    """Whether a member needs no words: data, construction, and what a base class or the class itself documents."""
     name = entry.name.split("<")[0]
     if entry.overrides or entry.kind in ("variable", "alias", "enum"):
         return True
@@ -389,7 +388,7 @@ def missing_headers():
 def pages(note, problems):
     """({path in the reference: text}, the number of classes)"""
     reader, operations, made, count = Reader(), op_names(), {}, 0
-    problems += [f"holon/{h}: no page of the C++ reference shows it (tools/reference/cpp.py)" for h in missing_headers()]
+    problems += [f"holon/{h}: no page of the C++ reference has it (tools/reference/cpp.py)" for h in missing_headers()]
     index = ["# C++ reference", "", note, CONTENTS, "", "| page | classes | functions |", "| --- | --- | --- |"]
     for name, (title, words, headers) in PAGES.items():
         entries = [e for h in headers for e in reader.of(h)]
@@ -407,6 +406,6 @@ def pages(note, problems):
     return made, count
 
 
-CONTENTS = """The classes and functions of `#include <holon/holon.h>`, from the comments in its headers. All names are in namespace
-`holon`. The functions of tensors are [ops](../ops.md), which `holon/ops.h` declares with their documentation. What is
-public, and what a release may change, is explained in `docs/guides/versioning.md`."""
+CONTENTS = """The classes and functions of `#include <holon/holon.h>`, from the comments in its headers. All names are
+in namespace `holon`. The functions of tensors are [ops](../ops.md), which `holon/ops.h` declares with their
+documentation. What is public, and what a release may change, is explained in `docs/guides/versioning.md`."""
