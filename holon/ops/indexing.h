@@ -23,6 +23,7 @@ struct EllipsisType {};
 inline constexpr NoneType None;          // a new axis of size 1
 inline constexpr EllipsisType Ellipsis;  // the axes that are left
 
+// One entry of a key.
 struct Index {
   enum class Kind { kInt, kSlice, kNone, kEllipsis, kTensor };
   Kind kind;

@@ -5,6 +5,7 @@
 
 namespace holon {
 
+// The number is converted as in the op of two tensors.
 inline Tensor operator+(Scalar s, const Tensor& x) { return x + s; }
 inline Tensor operator-(Scalar s, const Tensor& x) { return sub_scalar(x, s, {.reverse = true}); }
 inline Tensor operator*(Scalar s, const Tensor& x) { return x * s; }

@@ -46,7 +46,7 @@ class Node : public RefCounted {
   SmallVec<DType, 4> output_dtypes;  // their gradients' too
   // Nodes are visited in falling order of this number, the same on every rank.
   uint64_t sequence;
-  int32_t mark = -1;  // where in a captured graph the op stands (Tracer::mark)
+  int32_t mark = -1;  // where in a captured graph the op is (Tracer::mark)
   // Outputs whose gradient is kept or hooked. What they have for it, not they themselves, which would be a cycle.
   SmallVec<std::pair<uint32_t, std::shared_ptr<AutogradMeta>>, 1> retained;
 };

@@ -26,6 +26,7 @@ class Node;
 class Tensor;
 struct AutogradMeta;
 
+// What the handles of one tensor share.
 class TensorImpl final : public RefCounted {
  public:
   Array array;  // this rank's local data; undefined on a rank outside the placement
@@ -48,21 +49,25 @@ class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(Ref<TensorImpl> impl) : impl_(std::move(impl)) {}
+  // A tensor of this rank's array.
   static Tensor local(Array array);
   // local_part: this rank's part of the logical tensor; undefined outside the placement.
   static Tensor global(Array local_part, const Dims& shape, DType dtype, const GlobalSpec* spec);
   // One without data, which a capture makes a symbol. spec: nullptr for a local one.
   static Tensor without_data(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device);
 
+  // Whether it has a value at all; the object that handles share.
   bool defined() const { return static_cast<bool>(impl_); }
   TensorImpl* impl() const { return impl_.get(); }
   const Ref<TensorImpl>& ref() const { return impl_; }
 
+  // Of the whole tensor, on every rank. Errors of size(): an axis that is out of range.
   const Dims& shape() const { return here().shape; }
   int64_t size(int64_t dim) const;
   int ndim() const { return here().shape.size(); }
   int64_t numel() const { return here().shape.numel(); }
   DType dtype() const { return here().dtype; }
+  // Which kind it is; spec(): placement and nd_sbp of a global tensor, nullptr for a local one.
   bool is_local() const { return !here().spec; }
   bool is_global() const { return here().spec; }
   const GlobalSpec* spec() const { return here().spec; }
@@ -81,6 +86,7 @@ class Tensor {
             to_size(impl_->array.defined() ? impl_->array.numel() : 0)};
   }
 
+  // Whether backward() computes a gradient for it.
   bool requires_grad() const { return here().requires_grad; }
   // Errors: a tensor of integers; turning it off on a result of a recorded op.
   Tensor& set_requires_grad(bool on = true);
@@ -94,6 +100,8 @@ class Tensor {
   }
   // The same for values that a program looks at: while a graph is captured, parameters and buffers have none either.
   void require_constant(const char* what) const;
+  // The gradient that backward() has accumulated, or undefined; retain_grad() keeps that of a tensor which is not a
+  // leaf.
   Tensor grad() const;
   void set_grad(Tensor grad);
   void retain_grad();
@@ -144,12 +152,14 @@ class Tensor {
   Ref<TensorImpl> impl_;
 };
 
+// What only leaves and tensors with hooks have.
 struct AutogradMeta : std::enable_shared_from_this<AutogradMeta> {
   Tensor grad;
   bool retain_grad = false;
   std::vector<std::function<Tensor(const Tensor&)>> hooks;
 };
 
+// A short list of tensors, such as the results of build().
 using TensorVec = SmallVec<Tensor, 4>;
 
 // Whether ops on this rank record for backward.

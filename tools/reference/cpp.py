@@ -378,11 +378,14 @@ def page(title, words, entries, note, problems, operations):
     return "\n".join(lines)
 
 
-def missing_headers():
-    """What holon/holon.h includes and no page shows."""
+def missing_headers(header="holon.h"):
+    """What holon/holon.h includes, itself or by a header of its folder, and no page shows."""
     shown = {h for _, _, headers in PAGES.values() for h in headers} | ELSEWHERE
-    text = (ROOT / "holon/holon.h").read_text()
-    return [h for h in re.findall(r'^#include "holon/([^"]+)"', text, re.M) if h not in shown]
+    missing = []
+    for name in re.findall(r'^#include "holon/([^"]+)"', (ROOT / "holon" / header).read_text(), re.M):
+        if name not in shown:
+            missing += [name] if "/" in name else missing_headers(name)
+    return missing
 
 
 def pages(note, problems):
