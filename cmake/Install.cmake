@@ -18,7 +18,7 @@ if(SKBUILD)
           FILES_MATCHING PATTERN "*.h" PATTERN "*_body.h" EXCLUDE)
   # And for programs: find_package(Holon) with the package's folder as prefix.
   set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Holon)
-  write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY ${HOLON_COMPATIBILITY})
   install(FILES ${CMAKE_CURRENT_LIST_DIR}/HolonWheelConfig.cmake DESTINATION ${package_folder} RENAME HolonConfig.cmake)
   install(FILES ${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake DESTINATION ${package_folder})
   return()
@@ -36,7 +36,7 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Holon)
 install(EXPORT HolonTargets NAMESPACE Holon:: DESTINATION ${package_folder})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/HolonConfig.cmake.in ${PROJECT_BINARY_DIR}/HolonConfig.cmake
                               INSTALL_DESTINATION ${package_folder})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY ${HOLON_COMPATIBILITY})
 install(FILES ${PROJECT_BINARY_DIR}/HolonConfig.cmake ${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake
         DESTINATION ${package_folder})
 # The build folder is a package as well: cmake -DHolon_DIR=build/dev.

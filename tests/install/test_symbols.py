@@ -5,6 +5,7 @@ import re
 
 import pytest
 from harness.installed import BUILD, needs_build, sh, soname_version
+from harness.ranks import ROOT
 
 pytestmark = needs_build
 VERSION = f"HOLON_{soname_version()}"
@@ -45,6 +46,30 @@ def test_the_public_functions_are_there():
 def test_the_name_has_the_version():
     said = sh("objdump", "-p", BUILD / "lib/libholon.so")
     assert re.search(r"^\s+SONAME\s+(\S+)$", said, re.M).group(1) == f"libholon.so.{soname_version()}"
+
+
+@pytest.mark.slow
+def test_libraries_of_two_abis_in_one_process(tmp_path):
+    """Each caller gets the function of the ABI that it was linked to, whichever was loaded first."""
+    template = (ROOT / "cmake/symbols.map.in").read_text()
+    for abi in ("0.1", "0.2"):
+        (tmp_path / f"{abi}.map").write_text(template.replace("@HOLON_ABI@", abi))
+        (tmp_path / f"{abi}.cpp").write_text(f'namespace holon {{ const char* abi() {{ return "{abi}"; }} }}\n')
+        named = [f"-Wl,-soname,libholon.so.{abi}", "-o", tmp_path / f"libholon.so.{abi}"]
+        sh("g++", "-shared", "-fPIC", tmp_path / f"{abi}.cpp", f"-Wl,--version-script={tmp_path}/{abi}.map", *named)
+    for name, abi in (("old", "0.1"), ("new", "0.2")):
+        (tmp_path / f"{name}.cpp").write_text(
+            f"namespace holon {{ const char* abi(); }}\nconst char* {name}_abi() {{ return holon::abi(); }}\n"
+        )
+        linked = [tmp_path / f"libholon.so.{abi}", f"-Wl,-rpath,{tmp_path}", "-o", tmp_path / f"lib{name}.so"]
+        sh("g++", "-shared", "-fPIC", tmp_path / f"{name}.cpp", *linked)
+    (tmp_path / "main.cpp").write_text(
+        "#include <cstdio>\nconst char* old_abi();\nconst char* new_abi();\n"
+        'int main() { std::printf("%s %s\\n", old_abi(), new_abi()); }\n'
+    )
+    libraries = [tmp_path / "libold.so", tmp_path / "libnew.so", f"-Wl,-rpath,{tmp_path}"]
+    sh("g++", tmp_path / "main.cpp", *libraries, "-o", tmp_path / "main")
+    assert sh(tmp_path / "main") == "0.1 0.2\n"
 
 
 @pytest.mark.slow
