@@ -9,8 +9,6 @@ from harness.ranks import ROOT
 
 pytestmark = needs_build
 VERSION = f"HOLON_{soname_version()}"
-# As c++filt prints names: what may come before the one that a symbol is of, such as "vtable for ".
-OF = r"(?:(?:[\w -]+) (?:for|to) )?"
 C_FUNCTIONS = re.compile(r"holon_\w+")
 
 
