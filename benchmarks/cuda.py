@@ -3,7 +3,7 @@
 
 Ratios are against the device's own limits (its peak for products, a copy in the same run for kernels bound by memory)
 and against PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it for CUDA. Without a device nothing is
-measured, and the emulator of the tests is no device. --smoke runs everything at tiny sizes and prints no figures.
+measured, and the emulator of the tests is not a device. --smoke runs everything at tiny sizes and prints no figures.
 """
 
 import argparse
@@ -216,7 +216,7 @@ def main():
     device = holon.cuda.get_device_name(0)
     emulated = device == "emulated device"
     if emulated and not args.smoke:
-        print("cuda: nothing is measured: the emulator is no device", file=sys.stderr)
+        print("cuda: nothing is measured: the emulator is not a device", file=sys.stderr)
         return 0
     env = dict(
         os.environ, PYTHONPATH=os.pathsep.join(filter(None, [str(ROOT / "python"), os.environ.get("PYTHONPATH")]))

@@ -195,7 +195,7 @@ def stripped_mib(paths):
 def size():
     """What an installation takes on disk, without debug information and without the libraries underneath."""
     binaries = [
-        *BUILD.glob("lib/libholon.so.0"),
+        (BUILD / "lib/libholon.so").resolve(),
         *(ROOT / "python/holon").glob("_C*.so"),
         *BUILD.glob("bin/holon-launch"),
     ]
@@ -229,7 +229,7 @@ def collected(command):
         show(line.rstrip("\n"))
     code = process.wait()
     if code or bad:
-        raise RuntimeError(f"{command[-1]}: exit status {code}, {bad} lines that are no result")
+        raise RuntimeError(f"{command[-1]}: exit status {code}, {bad} lines that are not a result")
 
 
 def benchmarks():

@@ -1,5 +1,5 @@
-# What `cmake --install` puts where. A program then says find_package(Holon) and links Holon::holon. In a wheel (SKBUILD)
-# everything lies inside the Python package, together with the libraries underneath (bundle_libraries.cmake).
+# What `cmake --install` puts where. A program calls find_package(Holon) and links Holon::holon. In a wheel (SKBUILD)
+# everything is inside the Python package, together with the libraries that it needs (bundle_libraries.cmake).
 include(CMakePackageConfigHelpers)
 get_property(networks GLOBAL PROPERTY HOLON_NETWORKS)
 
@@ -18,7 +18,7 @@ if(SKBUILD)
           FILES_MATCHING PATTERN "*.h" PATTERN "*_body.h" EXCLUDE)
   # And for programs: find_package(Holon) with the package's folder as prefix.
   set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Holon)
-  write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY ${HOLON_COMPATIBILITY})
   install(FILES ${CMAKE_CURRENT_LIST_DIR}/HolonWheelConfig.cmake DESTINATION ${package_folder} RENAME HolonConfig.cmake)
   install(FILES ${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake DESTINATION ${package_folder})
   return()
@@ -36,6 +36,14 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Holon)
 install(EXPORT HolonTargets NAMESPACE Holon:: DESTINATION ${package_folder})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/HolonConfig.cmake.in ${PROJECT_BINARY_DIR}/HolonConfig.cmake
                               INSTALL_DESTINATION ${package_folder})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY ${HOLON_COMPATIBILITY})
 install(FILES ${PROJECT_BINARY_DIR}/HolonConfig.cmake ${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake
         DESTINATION ${package_folder})
+# The build folder is a package as well: cmake -DHolon_DIR=build/dev.
+export(EXPORT HolonTargets NAMESPACE Holon:: FILE ${PROJECT_BINARY_DIR}/HolonTargets.cmake)
+
+file(RELATIVE_PATH HOLON_PC_UP /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" HOLON_PC_UP "${HOLON_PC_UP}")
+configure_file(${CMAKE_CURRENT_LIST_DIR}/holon.pc.in ${PROJECT_BINARY_DIR}/holon.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/holon.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/holon-dev RENAME copyright)

@@ -5,7 +5,7 @@ set(HOLON_PRECOMPILED_HEADERS
     <algorithm> <array> <atomic> <chrono> <cmath> <condition_variable> <cstdint> <cstring> <deque> <exception> <filesystem>
     <fmt/format.h> <functional> <limits> <map> <memory> <mutex> <numeric> <optional> <set> <span> <string> <string_view>
     <thread> <tuple> <unordered_map> <unordered_set> <utility> <vector>)
-# ccache takes a compiled header that lies where the next one will for a part of what it is compiled from.
+# ccache takes a compiled header at the place of the next one for a part of what it is compiled from.
 if(NOT HOLON_PRECOMPILED_BEFORE STREQUAL HOLON_PRECOMPILED_HEADERS)
   file(GLOB_RECURSE old_headers ${PROJECT_BINARY_DIR}/cmake_pch.hxx.gch)
   if(old_headers)

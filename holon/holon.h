@@ -2,6 +2,10 @@
 // checkpoints.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "Holon's headers are C++20: compile with -std=c++20 (CMake: target_link_libraries(... Holon::holon) does)"
+#endif
+
 #include "holon/autograd/engine.h"
 #include "holon/autograd/function.h"
 #include "holon/base/context.h"

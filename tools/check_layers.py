@@ -4,7 +4,7 @@
   tools/check_layers.py [ROOT]
 
 The order is HOLON_LAYERS in holon/CMakeLists.txt, and HOLON_FOLDERS in a layer's CMakeLists.txt for the folders in it,
-where "." stands for the layer's own files. An error is: an #include of a folder that stands higher than the file's own;
+where "." is the layer's own files. An error is: an #include of a folder that is higher than the file's own;
 a folder of holon/ or of a layer that the lists do not name; a source that neither its folder's CMakeLists.txt nor that
 of the tools builds.
 """
@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](holon/[^>"]+)[>"]', re.M)
-GENERATED = {"holon/ops.h": "ops", "holon/op_names.h": "registry"}  # written by the build: of which layer
+# Written by the build: of which layer.
+GENERATED = {"holon/ops.h": "ops", "holon/internal_ops.h": "ops", "holon/op_names.h": "registry"}
 UMBRELLA = "holon/holon.h"  # for users: includes everything, is included by nothing inside
 
 
@@ -38,7 +39,7 @@ def folder_in_layer(parts):
 
 
 def built(cmake_text):
-    """A pattern for the sources that a CMakeLists.txt names; ${x} and * in a name stand for any part of it."""
+    """A pattern for the sources that a CMakeLists.txt names; ${x} and * in a name match any part of it."""
     names = re.findall(r"[\w./${}*-]+\.cpp", cmake_text)
     parts = [
         "".join("[^/]*" if p.startswith("$") or p == "*" else re.escape(p) for p in re.split(r"(\$\{\w+\}|\*)", n))
@@ -106,11 +107,11 @@ def check(root):
                     other = folder_in_layer(included.split("/")[2:])
                     if own in inner and other in inner and inner.index(other) > inner.index(own):
                         errors.append(
-                            f"{name}: includes {included}: {other} stands above {own} in holon/{folder}; "
+                            f"{name}: includes {included}: {other} is above {own} in holon/{folder}; "
                             f"move one of the two"
                         )
                 if target in order and order[target] > order[folder]:
-                    errors.append(f"{name}: includes {included}: {target} stands above {folder}; move one of the two")
+                    errors.append(f"{name}: includes {included}: {target} is above {folder}; move one of the two")
     return errors
 
 

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Writes the C++ functions of all ops, and their names, from their declarations:
-generate_ops.py HEADER SOURCE NAMES FILE...
+generate_ops.py HEADER INTERNAL_HEADER SOURCE NAMES FILE...
 
-Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ...) in the given sources, and whether
-.in_place(), .overload_of("name") or .python_only() stands in the declaration. A file is written only if its text
-changes, so that an op whose schema stays the same rebuilds nothing but itself.
+Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ...) in the given sources, and the calls
+.doc(), .in_place(), .overload_of(), .hidden() and .python_only() of the declaration. Hidden ops, which only gradients
+and bodies of others call, go to INTERNAL_HEADER. A file is written only if its text changes, so that an op whose schema
+and documentation are the same rebuilds nothing but itself.
 """
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 SCALAR_TYPES = {
@@ -33,6 +35,10 @@ PUSH = {
 }
 
 
+# What HOLON_UNARY and HOLON_BINARY add to a declaration.
+ELEMENTWISE = ".elementwise().in_place()"
+
+
 def declarations(text):
     """Yields (schema, declaration's text) for every op of a source file."""
     pattern = re.compile(r'^\s*HOLON_(OP|UNARY|BINARY)\(\s*(\w+)\s*,\s*((?:"[^"]*"\s*)*)', re.M)
@@ -43,11 +49,53 @@ def declarations(text):
         if kind == "OP":
             yield "".join(re.findall(r'"([^"]*)"', m.group(3))), body
         elif kind == "UNARY":
-            yield f"{name}(Tensor x) -> Tensor", ".in_place()"
+            yield f"{name}(Tensor x) -> Tensor", body + ELEMENTWISE
         else:
-            yield f"{name}(Tensor x, Tensor other) -> Tensor", ".in_place()"
-            overload = f'.in_place().overload_of("{name}")'
-            yield f"{name}_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor", overload
+            of_tensor, of_scalar = re.split(r"(?=\.doc\()", body)[1:3]
+            yield f"{name}(Tensor x, Tensor other) -> Tensor", of_tensor + ELEMENTWISE
+            scalar = f"{name}_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor"
+            yield scalar, of_scalar + ELEMENTWISE + f'.overload_of("{name}")'
+
+
+STRING = r'"(?:[^"\\]|\\.)*"'
+
+
+def text_of(literals):
+    """The value of adjacent string literals."""
+    return "".join(s[1:-1] for s in re.findall(STRING, literals)).replace('\\"', '"')
+
+
+def errors_of(body):
+    """What the declaration's inference refuses, as in "inner sizes differ"."""
+    found = re.findall(rf"c\.require(?:_dtype)?\((?:[^;]*?),\s*((?:{STRING}\s*)+),\s*\"", body)
+    found += re.findall(r'fail_\w+\(\s*"(?:\w+|\{\}): ([^":.;{}]+)(?=[:.;])', body)
+    texts = dict.fromkeys(text_of(f) if f[0] == '"' else f for f in found)
+    return [t for t in texts if not re.match("(give|pass|take)s? ", t)]  # what to do instead
+
+
+def documentation(schema, body):
+    """What the declaration tells of the op: what it computes, of which shapes, and what it refuses."""
+    found = re.search(rf"\.doc\(\s*((?:{STRING}\s*)+)", body)
+    doc, colon, errors = text_of(found[1]).partition(" Errors:") if found else ("", "", "")
+    if ".elementwise()" in body and "broadcast" not in doc:
+        one = schema.count("Tensor") == 2
+        doc += " The result has the shape of x." if one else " The tensors broadcast to one shape."
+    if not errors and (refused := errors_of(body)):
+        colon, errors = " Errors:", f" {'; '.join(refused)}."
+    return in_cpp(doc + colon + errors)
+
+
+def in_cpp(doc):
+    """The words of a documentation, which are Python's, for C++."""
+    doc = re.sub(r"\((Index|Value|Runtime|Type|NotImplemented)Error\)", r"(ErrorKind::k\1)", doc)
+    doc = re.sub(r"\b(\w+)=(True|False)\b", r".\1 = \2", doc)
+    doc = re.sub(r"\b(True|False)\b", lambda m: m[0].lower(), doc)
+    doc = re.sub(r"(?<!\w)'([\w-]+)'(?!\w)", r'"\1"', doc)
+    return doc.replace("may be None", "may be left out")
+
+
+def comment(text):
+    return "".join(f"// {line}\n" for line in textwrap.wrap(text, 117, break_long_words=False, break_on_hyphens=False))
 
 
 def split_args(text):
@@ -141,6 +189,7 @@ class Op:
         if not m:
             sys.exit(f"generate_ops: cannot read the schema {schema!r}")
         self.name, args, out = m.groups()
+        self.doc, self.hidden = "", False
         self.public = public or self.name
         self.cpp = identifier(self.public)
         self.args, keyword = [], False
@@ -165,7 +214,9 @@ class Op:
         """From the declaration's text."""
         public = re.search(r'\.overload_of\("(\w+)"\)', body)
         named = re.search(r'\.in_place\("(\w+)"\)', body)
-        return cls(schema, public and public[1], ".in_place(" in body, named and named[1])
+        op = cls(schema, public and public[1], ".in_place(" in body, named and named[1])
+        op.doc, op.hidden = documentation(schema, body), ".hidden()" in body
+        return op
 
     @classmethod
     def described(cls, row):
@@ -205,12 +256,32 @@ class Op:
             parts.append(f"const {self.struct}& options" + (" = {}" if defaults else ""))
         return ", ".join(parts)
 
+    def structs(self):
+        return self.options_struct() + self.result_struct()
+
+    def function(self):
+        return f"{self.returns()} {self.cpp}({self.params(True)});\n"
+
+    def in_place_function(self):
+        params = self.params(True).replace("const Tensor& ", "Tensor ", 1)
+        return f"Tensor {self.in_place_name}({params});\n" if self.in_place else ""
+
     def declaration(self):
-        text = self.options_struct() + self.result_struct() + f"{self.returns()} {self.cpp}({self.params(True)});\n"
-        if self.in_place:
-            params = self.params(True).replace("const Tensor& ", "Tensor ", 1)
-            text += f"Tensor {self.in_place_name}({params});\n"
-        return text
+        return self.structs() + self.function() + self.in_place_function()
+
+    def public_declaration(self):
+        """For programs, with its documentation. A hidden op may be public as one that writes into its input."""
+        if self.hidden:
+            named = self.in_place and self.in_place_name != self.public + "_"
+            return self.structs() + comment(self.doc) + self.in_place_function() if named else ""
+        text = self.structs() + comment(self.doc) + self.function()
+        return text + comment(f"{self.cpp}() in place.") + self.in_place_function() if self.in_place else text
+
+    def internal_declaration(self):
+        """What public_declaration() leaves out."""
+        if not self.hidden:
+            return ""
+        return self.function() if self.public_declaration() else self.declaration()
 
     def body(self, run):
         lines = [f'  static const OpDef& op = find_op("{self.name}");', "  TensorVec in;", "  Attrs a;"]
@@ -248,7 +319,7 @@ def write(path, text):
 
 
 def main():
-    header, source, names, *files = sys.argv[1:]
+    header, internal, source, names, *files = sys.argv[1:]
     declared = [(Op.read(s, b), b) for f in sorted(files) for s, b in declarations(Path(f).read_text())]
     declared.sort(key=lambda d: d[0].name)
     ops = [op for op, body in declared if ".python_only()" not in body]
@@ -257,13 +328,21 @@ def main():
         header,
         made + "#pragma once\n\n#include <array>\n#include <optional>\n#include <string_view>\n#include <vector>\n\n"
         '#include "holon/tensor/tensor.h"\n\nnamespace holon {\n\n'
-        + "".join(o.declaration() for o in ops)
+        + "".join(o.public_declaration() for o in ops)
+        + "\n}  // namespace holon\n",
+    )
+    write(
+        internal,
+        made + "// Ops that only gradients and bodies of others call: not public, they may change in any release.\n"
+        '#pragma once\n\n#include "holon/ops.h"\n\nnamespace holon {\n\n'
+        + "".join(o.internal_declaration() for o in ops)
         + "\n}  // namespace holon\n",
     )
     write(
         source,
         made
-        + '#include "holon/ops.h"\n\n#include "holon/dispatch/dispatch.h"\n\nnamespace holon {\n\n'
+        + '#include "holon/dispatch/dispatch.h"\n#include "holon/internal_ops.h"\n#include "holon/ops.h"\n\n'
+        + "namespace holon {\n\n"
         + "".join(o.definition() for o in ops)
         + "\n}  // namespace holon\n",
     )

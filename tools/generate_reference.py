@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes docs/reference/ from what the library itself declares: ops.md and ops/ from the registry, modules.md and
-optim.md from the classes, settings.md from the settings' table. Every example is run; what fails or lacks is listed,
-and the exit status is 1.
+optim.md from Python's classes, cpp/ from the C++ headers, settings.md from the settings' table. Every example is run;
+what fails or is missing is listed, and the exit status is 1.
 
   .venv/bin/python tools/generate_reference.py [FOLDER]
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 # Before holon is loaded: devices that are only simulated are observed too.
 os.environ.setdefault("HOLON_SIMULATE", "cuda")
 
-from reference import classes, ops  # noqa: E402
+from reference import classes, cpp, ops  # noqa: E402
 
 import holon  # noqa: E402
 
@@ -46,6 +46,7 @@ def index_page(made, folder):
         f"- [Ops](ops.md): {made['ops']} functions of `holon` and methods of `Tensor`, with their signatures of sbp",
         f"- [Modules](modules.md): {made['modules']} classes of `holon.nn`, functional, init",
         f"- [Optimizers and schedules](optim.md): {made['optim']} classes of `holon.optim`",
+        f"- [C++](cpp/README.md): {made['cpp']} classes of the C++ API, and its functions",
         f"- [Settings](settings.md): {made['settings']} environment variables",
     ]
     if (folder / "support.md").exists():  # generate_support.py's
@@ -63,10 +64,12 @@ def main():
         pages, counts["ops"] = ops.pages(NOTE, problems)
         pages["modules.md"], counts["modules"] = classes.modules_page(NOTE, problems)
         pages["optim.md"], counts["optim"] = classes.optim_page(NOTE, problems)
+    cpp_pages, counts["cpp"] = cpp.pages(NOTE, problems)
+    pages |= cpp_pages
     pages["settings.md"], counts["settings"] = settings_page()
     pages["README.md"] = index_page(counts, folder)
     for path in folder.glob("ops/*.md"):
-        path.unlink()  # of rooms that there were
+        path.unlink()  # of families that no longer exist
     for name, text in pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

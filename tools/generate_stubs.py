@@ -3,8 +3,8 @@
 
 Nothing of Holon's is typed here. Ops come from the table of the declarations; functions and classes that nanobind
 binds, from its own generator; Tensor's properties from their docs, which begin with the type. What is left is what
-Python itself lays down for special methods, and the types that are no classes of nanobind's. The output is written only
-if it changes.
+Python itself specifies for special methods, and the types that are not classes of nanobind's. The output is written
+only if it changes.
 """
 
 import importlib.util
@@ -102,7 +102,7 @@ class Generator(StubGen):
         return re.sub(r"(?<![\w.])[A-Za-z_][\w.]*(?![\w.]*:)", lambda found: NAMES.get(found[0], found[0]), s)
 
     def members(self, of):
-        """Those of a module, which for a module in it stand in a class."""
+        """Those of a module, which for a module in it are in a class."""
         for name, value in of.items():
             kind = type(value).__name__
             if kind == "nb_func":

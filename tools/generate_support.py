@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 EMULATED = ROOT / "build/dev/lib/libholon_cuda_emulated.so"
-# Before holon is asked for its first device. A simulated one has no kernels of its own.
+# Before the first device is used. A simulated one has no kernels of its own.
 os.environ.pop("HOLON_SIMULATE", None)
 if not (os.path.exists("/dev/nvidiactl") and EMULATED.with_name("libholon_cuda.so").exists()):
     os.environ.setdefault("HOLON_CUDA_LIBRARY", str(EMULATED))
@@ -98,10 +98,10 @@ def refuse():
     raise TypeError("it takes no device")
 
 
-def label(op, forms, room):
+def label(op, forms, family):
     """The op's name as a link to its section, with the names of its arguments if there are other forms of it."""
     name = op["public_name"]
-    link = f"[{name}](ops/{room}.md#{name})" if room else name
+    link = f"[{name}](ops/{family}.md#{name})" if family else name
     return link if forms == 1 else f"{link}({', '.join(a['name'] for a in op['args'])})"
 
 
@@ -111,7 +111,7 @@ def page(problems):
     shown = [op for op in _C.op_table() if op["function"] or op["method"]]
     forms = Counter(op["public_name"] for op in shown)
     family_of_name = {}
-    for op in shown:  # forms of other rooms are on the page of the first
+    for op in shown:  # overloads of other families are on the page of the first
         family_of_name.setdefault(op["public_name"], op["family"])
     for op in sorted(shown, key=lambda op: (op["public_name"], op["name"])):
         name = op["public_name"]

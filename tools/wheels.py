@@ -8,7 +8,7 @@
       the wheels of these Pythons (the one that runs this), and that of the backend for CUDA devices
   tools/wheels.py check [--cuda] [PYTHON...]
       installs each into an empty environment; runs a product on two ranks, a picture on eight, the specification's
-      programs and the tutorial there; and looks at every shared library that is loaded or asked for: it comes from
+      programs and the tutorial there; and looks at every shared library that is loaded or needed: it comes from
       inside of the package, or is glibc's or the compiler's own.
 
 --dist FOLDER is where the wheels are (dist).
@@ -162,7 +162,7 @@ def build(dist, pythons=(sys.executable,), cuda=False):
 
 
 def wheels_for(dist, python=sys.executable, cuda=False):
-    """[holon-oneflow's, holon-tensor's of this Python] and, if asked for, holon-tensor-cuda's."""
+    """[holon-oneflow's, holon-tensor's of this Python] and, on request, holon-tensor-cuda's."""
     patterns = ["holon_oneflow-*.whl", f"holon_tensor-*-{tag_of(python)}-*.whl", *["holon_tensor_cuda-*.whl"] * cuda]
     found = [sorted(dist.glob(p)) for p in patterns]
     for pattern, wheels in zip(patterns, found):
@@ -260,7 +260,7 @@ def run_tutorial(env):
     from harness import notebook
 
     with tempfile.TemporaryDirectory() as folder:
-        notebook.check(ROOT / "docs/tutorial.ipynb", kernel=(env.python, env.variables), folder=Path(folder))
+        notebook.check(ROOT / "docs/tutorial/python.ipynb", kernel=(env.python, env.variables), folder=Path(folder))
 
 
 def check(dist, pythons=(sys.executable,), cuda=False):

@@ -28,7 +28,7 @@ struct Times {
   double ours_us, theirs_us;
 };
 
-// A single thread is timed by its own clock, which stands still while other programs have the core.
+// A single thread is timed by its own clock, which stops while other programs have the core.
 double now_us() {
   timespec t;
   clock_gettime(omp_get_max_threads() == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);

@@ -1,4 +1,4 @@
-// The bubble of pipelines: what share of a step ranks stand idle, against what the schedule says. Four thread ranks
+// The bubble of pipelines: what share of a step ranks are idle, against what the schedule predicts. Four thread ranks
 // whose kernels sleep a fixed time, so that ranks do not compete for cores. One JSON object a line; ratio: formula /
 // measured.
 #include <algorithm>
@@ -41,7 +41,7 @@ void work(KernelCall& c) {
 HOLON_OP(bench_work, "bench_work(Tensor x, Tensor w, *, float ms=1.0) -> Tensor")
     .doc("x, after some time.")
     .infer(as_first)
-    .only_whole("it stands for work")
+    .only_whole("it represents work")
     .kernel(work)
     .saves({0, 1})
     .grad([](Grad& g) {
@@ -51,12 +51,12 @@ HOLON_OP(bench_work, "bench_work(Tensor x, Tensor w, *, float ms=1.0) -> Tensor"
 HOLON_OP(bench_work_input_grad, "bench_work_input_grad(Tensor dy, Tensor w, *, float ms=1.0) -> Tensor")
     .doc("dy, after some time.")
     .infer(as_first)
-    .only_whole("it stands for work")
+    .only_whole("it represents work")
     .kernel(work);
 HOLON_OP(bench_work_weight_grad, "bench_work_weight_grad(Tensor w, Tensor dy, *, float ms=1.0) -> Tensor")
     .doc("w, after some time.")
     .infer(as_first)
-    .only_whole("it stands for work")
+    .only_whole("it represents work")
     .kernel(work);
 
 constexpr int kRanks = 4;

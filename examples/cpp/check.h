@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <functional>
 
-// Whether two tensors have the same values but for rounding. Collective where they are global.
+// Whether two tensors have the same values except for rounding. Collective where they are global.
 inline bool close(const holon::Tensor& a, const holon::Tensor& b, double tolerance = 1e-5) {
   holon::NoGradGuard guard;
   holon::Tensor x = a.full(), y = b.full();

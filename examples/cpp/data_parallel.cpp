@@ -1,4 +1,4 @@
-// Data parallelism: the rows of the input lie on two ranks, and both have the whole weight.
+// Data parallelism: the rows of the input are split over two ranks, and both have the whole weight.
 //   holon-launch --nproc_per_node 2 ./data_parallel
 #include <iostream>
 
@@ -12,7 +12,7 @@ int main() {
   auto out = flow::matmul(x, w);
   std::cout << out.shape().str() << " " << out.nd_sbp().str() << "\n";  // [4, 8] S(0)
 
-  // The gradient of w lies as w does: summed over the ranks, the same on both.
+  // The gradient of w is distributed as w is: summed over the ranks, the same on both.
   out.sum().backward();
   auto expected = flow::matmul(x.full().transpose(0, 1), flow::ones({4, 8}));
   return expect(out.shape() == flow::Dims{4, 8} && out.nd_sbp() == flow::sbp::split(0) &&

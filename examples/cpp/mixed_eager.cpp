@@ -37,7 +37,7 @@ int main() {
 
   auto expected = flow::matmul(flow::matmul(x.full(), model.stage0.w.full()), model.stage1.w.full());
   bool forward = out0.nd_sbp() == flow::sbp::split(0) && out1.nd_sbp() == flow::sbp::split(1) && close(out1, expected);
-  // Backward crosses the stages the other way: both weights get a gradient that lies as they do.
+  // Backward crosses the stages the other way: both weights get a gradient that is distributed as they are.
   out1.sum().backward();
   bool backward =
       model.stage0.w.grad().spec() == model.stage0.w.spec() && model.stage1.w.grad().spec() == model.stage1.w.spec();

@@ -1,4 +1,4 @@
-// Mixed parallelism in a LeNet for MNIST: the convolutions are data parallel on two ranks, the hidden layer lies on the
+// Mixed parallelism in a LeNet for MNIST: the convolutions are data parallel on two ranks, the hidden layer is on the
 // first, the output layer on the second. Two devices of one process are ranks as threads; under the launcher the same
 // program runs as two processes.
 //   HOLON_DATA_DIR=... ./mixed_parallelism_lenet [EPOCHS]

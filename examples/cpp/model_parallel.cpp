@@ -1,4 +1,4 @@
-// Model parallelism: both ranks have the whole input, and the columns of the weight lie on two ranks.
+// Model parallelism: both ranks have the whole input, and the columns of the weight are split over them.
 //   holon-launch --nproc_per_node 2 ./model_parallel
 #include <iostream>
 

@@ -1,4 +1,4 @@
-// Pipeline parallelism: the first stage lies on rank 0, the second on rank 1, and to_global carries values between
+// Pipeline parallelism: the first stage is on rank 0, the second on rank 1, and to_global carries values between
 // them.
 //   holon-launch --nproc_per_node 2 ./pipeline
 #include <iostream>

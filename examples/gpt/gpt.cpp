@@ -3,8 +3,8 @@
 //   holon-launch --nproc_per_node 4 ./gpt --dp 2 --tp 2
 //   holon-launch --nproc_per_node 4 ./gpt --tp 2 --pipeline 2
 // --graph compiles the step, which a pipeline needs anyway. The text is the source of Python's standard library, or
-// files of your own (--data). At the end stand the loss on text that was not trained on and the loss of the best guess
-// from one byte before. The layout changes the speed, not the numbers.
+// files of your own (--data). At the end it prints the loss on text that was not trained on and the loss of the best
+// guess from one byte before. The layout changes the speed, not the numbers.
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
@@ -224,7 +224,7 @@ int main(int argc, char** argv) {
     if (o.layers < o.pipeline)
       flow::fail_value("--layers {} are fewer than --pipeline {}: a stage has a block at least", o.layers, o.pipeline);
     if (o.batch % o.micro_batches)
-      flow::fail_value("--batch {} is no multiple of --micro-batches {}", o.batch, o.micro_batches);
+      flow::fail_value("--batch {} is not a multiple of --micro-batches {}", o.batch, o.micro_batches);
     if (o.heads % o.tp) flow::fail_value("--heads {} do not divide among --tp {}", o.heads, o.tp);
     return train(o);
   } catch (const std::exception& e) {

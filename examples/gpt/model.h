@@ -2,7 +2,7 @@
 //
 // The blocks are shared out among the stages of a pipeline, each of which has ranks of its own. A stage's placement has
 // two rank dimensions: data parallel and tensor parallel. Activations are split by rows over the first; attention heads
-// and the hidden layer of each block are split over the second. Every layout stands in Layout; what has to be sent
+// and the hidden layer of each block are split over the second. Every layout is in Layout; what has to be sent
 // follows from it.
 #pragma once
 

@@ -2,7 +2,7 @@
 
 The blocks are shared out among the stages of a pipeline, each of which has ranks of its own. A stage's placement has
 two rank dimensions: data-parallel and tensor-parallel. Activations are split by rows over the first; attention heads
-and the hidden layer of each block are split over the second. Every layout stands in `Layout`; what has to be sent
+and the hidden layer of each block are split over the second. Every layout is in `Layout`; what has to be sent
 follows from it.
 """
 
@@ -117,7 +117,7 @@ class GPT(nn.Module):
         rng, text = np.random.default_rng(seed), list(start)
         for _ in range(count):
             seen = text[-self.length :]
-            padded = np.array([seen + [0] * (self.length - len(seen))])  # one shape; the padding lies in the future
+            padded = np.array([seen + [0] * (self.length - len(seen))])  # one shape; the padding is in the future
             row = self(self.place(padded, sbp=self.layouts[0].whole))[0, len(seen) - 1]
             scores = everywhere(row).numpy().astype(np.float64) / temperature
             chances = np.exp(scores - scores.max())

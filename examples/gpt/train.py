@@ -6,8 +6,8 @@
     python -m holon.distributed.launch --nproc_per_node 2 examples/gpt/train.py --device cuda --graph --amp
 
 --graph compiles the step, which a pipeline needs anyway; the numbers stay those of the eager step. The text is the
-standard library's own source. At the end stand the loss on files that were not trained on, the loss of the best guess
-from one byte before, and a sample. The layout changes the speed, not the numbers.
+standard library's own source. At the end it prints the loss on files that were not trained on, the loss of the best
+guess from one byte before, and a sample. The layout changes the speed, not the numbers.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def arguments(argv=None):
             f"--layers {options.layers} are fewer than --pipeline {options.pipeline}: a stage has a block at least"
         )
     if options.batch % options.micro_batches:
-        parser.error(f"--batch {options.batch} is no multiple of --micro-batches {options.micro_batches}")
+        parser.error(f"--batch {options.batch} is not a multiple of --micro-batches {options.micro_batches}")
     if options.heads % options.tp:
         parser.error(f"--heads {options.heads} do not divide among --tp {options.tp}")
     return options

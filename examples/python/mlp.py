@@ -1,4 +1,4 @@
-"""Learns which of two moons a point lies in: a model, a loss, an optimizer, as in PyTorch.
+"""Learns which of two moons a point is in: a model, a loss, an optimizer, as in PyTorch.
 python examples/python/mlp.py"""
 
 import numpy as np

@@ -109,7 +109,7 @@ bool view_strides(const Dims& shape, const Dims& strides, const Dims& new_shape,
     *out = contiguous_strides(new_shape);
     return true;
   }
-  // Walk from the last axis: each run of axes that is contiguous in memory may be cut anew.
+  // Walk from the last axis: each run of axes that is contiguous in memory may be cut again.
   int j = new_shape.size() - 1;
   int64_t run = 1, filled = 1, base = 1;
   for (int i = shape.size() - 1; i >= 0; --i) {

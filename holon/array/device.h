@@ -10,9 +10,10 @@ namespace holon {
 // The CPU is the first; the others have the numbers that follow, in the order of their registration.
 enum class DeviceType : uint8_t { kCpu };
 inline constexpr int kMaxDeviceTypes = 8;
-// What is known beside the CPU in every process.
+// What every process knows next to the CPU.
 inline constexpr auto kFirstDeviceType = static_cast<DeviceType>(1);
 
+// A device: its type, and its number among those of the host.
 struct Device {
   DeviceType type = DeviceType::kCpu;
   int16_t index = 0;

@@ -1,5 +1,5 @@
 // Caching allocator of one device's memory, in the order of streams: what is freed on a stream is used again there at
-// once, and by other streams when the work that lay before it is done. It knows the device by a driver only.
+// once, and by other streams when the work before it is done. It knows the device by a driver only.
 //
 // Memory comes in segments: 2 MiB for blocks of at most 1 MiB, 20 MiB for those below 10 MiB, one of its own (a
 // multiple of 2 MiB) for each larger one. Segments are split, and free neighbours joined; the smallest block that fits

@@ -30,7 +30,7 @@ namespace fs = std::filesystem;
 struct KnownBackend {
   const char* names;
   const char* title;    // in errors
-  const char* file;     // beside this library, or in the Python package `package`
+  const char* file;     // next to this library, or in the Python package `package`
   const char* setting;  // another file
   const char* package;
   const char* distribution;  // of that package
@@ -113,7 +113,7 @@ void install(DeviceType type, const void* start) {
   for (auto* f : own) f(type);
 }
 
-// What stands before the version in the text that a backend's holon_device_version() returns.
+// What is before the version in the text that a backend's holon_device_version() returns.
 constexpr std::string_view kVersionMark = "holon_device_version=";
 
 // The version of a backend; empty if it tells none. Of one that cannot be loaded (that may be because it is of another

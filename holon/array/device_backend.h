@@ -4,8 +4,8 @@
 //   HOLON_DEVICE_BACKEND("toy", start)
 //
 // docs/guides/adding-a-device.md has a whole one. The CUDA backend is known by name: it is loaded when a device of its
-// type is first asked for, so that one build serves machines with and without. Others are loaded by
-// load_device_library(), or those that HOLON_DEVICE_LIBRARIES lists when a type is asked for that is not known.
+// type is first requested, so that one build serves machines with and without. Others are loaded by
+// load_device_library(), or those that HOLON_DEVICE_LIBRARIES lists when an unknown type is requested.
 #pragma once
 
 #include <string>

@@ -104,7 +104,7 @@ class DeviceRuntime {
   virtual void synchronize(int index) = 0;
   // Waits for all work of the process on the device, also of other libraries, with which memory is shared.
   virtual void wait_for_all(int index) { synchronize(index); }
-  // Errors: what work that is done has found wrong. Does not wait, but for HOLON_SYNC=1.
+  // Errors: what work that is done has found wrong. Does not wait, except under HOLON_SYNC=1.
   virtual void check(int index) = 0;
   // How often this thread has waited for a device or copied between it and the host: such work cannot be recorded.
   virtual int64_t host_waits() const { return 0; }
@@ -133,8 +133,8 @@ DeviceRuntime* pinning_runtime();
 // Uninitialised memory of a device, the host's included.
 Ref<Storage> allocate_storage(size_t size_bytes, Device device);
 
-// What else a look at a device raises, beside what its kernels report: set by the layer that moves data between
-// devices.
+// What else a check of a device raises, in addition to what its kernels report: set by the layer that moves data
+// between devices.
 void set_device_check(void (*check)());
 // By the backend, in DeviceRuntime::check() and synchronize().
 void run_device_check();

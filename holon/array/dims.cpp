@@ -21,7 +21,7 @@ void Dims::too_many(int n) {
 }
 
 namespace {
-// Wraps around where there are too many elements: such a tensor is empty, or is refused when its memory is asked for.
+// Wraps around where there are too many elements: such a tensor is empty, or is rejected when its memory is requested.
 void multiply(int64_t& step, int64_t size) {
   step = static_cast<int64_t>(static_cast<uint64_t>(step) * static_cast<uint64_t>(std::max<int64_t>(size, 1)));
 }

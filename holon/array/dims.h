@@ -15,6 +15,7 @@
 
 namespace holon {
 
+// The most axes that a tensor may have.
 inline constexpr int kMaxAxes = 8;
 
 class Dims {
@@ -23,12 +24,14 @@ class Dims {
   Dims(std::initializer_list<int64_t> v) { assign(v.begin(), v.size()); }
   Dims(std::span<const int64_t> v) { assign(v.data(), v.size()); }
   Dims(const std::vector<int64_t>& v) { assign(v.data(), v.size()); }
+  // n times the same value.
   static Dims filled(int n, int64_t value) {
     Dims d;
     d.resize(n, value);
     return d;
   }
 
+  // Its elements. Pre: an index is in range, and back() has one.
   int size() const { return size_; }
   bool empty() const { return size_ == 0; }
   int64_t operator[](int i) const { return v_[checked(i)]; }
@@ -41,6 +44,7 @@ class Dims {
   int64_t* end() { return v_ + size_; }
   operator std::span<const int64_t>() const { return {v_, static_cast<size_t>(size_)}; }
 
+  // Changes of the list. Errors: more than kMaxAxes elements.
   void push_back(int64_t x) {
     if (size_ == kMaxAxes) too_many(size_ + 1);
     v_[size_++] = x;

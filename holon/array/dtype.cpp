@@ -32,7 +32,7 @@ void detail::fail_not_floating(DType dtype) {
 DType promote(DType a, DType b) {
   if (a == b) return a;
   if (a > b) std::swap(a, b);
-  // The enum is ordered so that the larger one wins, but for two pairs whose ranges do not nest.
+  // The enum is ordered so that the larger one wins, except for two pairs whose ranges do not nest.
   if (a == uint8 && b == int8) return DType::kInt32;
   if (a == float16 && b == bfloat16) return float32;
   return b;

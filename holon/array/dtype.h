@@ -9,9 +9,11 @@
 
 namespace holon {
 
+// The type of a tensor's elements, and its short names.
 enum class DType : uint8_t { kBool, kUInt8, kInt8, kInt32, kInt64, kFloat16, kBFloat16, kFloat32, kFloat64 };
 inline constexpr int kDTypeCount = 9;
 
+// Short names: float32 is DType::kFloat32.
 inline constexpr DType boolean = DType::kBool;
 inline constexpr DType uint8 = DType::kUInt8;
 inline constexpr DType int8 = DType::kInt8;
@@ -22,6 +24,7 @@ inline constexpr DType bfloat16 = DType::kBFloat16;
 inline constexpr DType float32 = DType::kFloat32;
 inline constexpr DType float64 = DType::kFloat64;
 
+// Of one element; whether it is floating point, what promotion compares, and its text.
 size_t size_bytes(DType dtype);
 bool is_floating(DType dtype);
 int category(DType dtype);      // 0 bool, 1 integer, 2 floating point
@@ -30,6 +33,7 @@ std::ostream& operator<<(std::ostream& to, DType dtype);
 // The type that an operation on both takes place in (NumPy's lattice with PyTorch's rule: a float beats any integer).
 DType promote(DType a, DType b);
 
+// A float whose lower 16 bits are cut off, rounded to nearest even.
 struct BFloat16 {
   uint16_t bits = 0;
   BFloat16() = default;
@@ -42,6 +46,7 @@ struct BFloat16 {
   operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 };
 
+// IEEE 754's half precision.
 struct Float16 {
   uint16_t bits = 0;
   Float16() = default;
@@ -69,6 +74,7 @@ HOLON_DTYPE_OF(float, DType::kFloat32, float);
 HOLON_DTYPE_OF(double, DType::kFloat64, double);
 #undef HOLON_DTYPE_OF
 
+// A C++ type as a value.
 template <class T>
 struct TypeTag {
   using type = T;

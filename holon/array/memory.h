@@ -1,4 +1,4 @@
-// How much CPU memory arrays may take and keep, beside what storage.h says of it.
+// How much CPU memory arrays may take and keep, in addition to storage.h.
 #pragma once
 
 #include <cstddef>

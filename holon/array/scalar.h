@@ -32,6 +32,7 @@ class Scalar {
   Scalar(BFloat16 v) : Scalar(static_cast<float>(v)) {}
   Scalar(Float16 v) : Scalar(static_cast<float>(v)) {}
 
+  // The number itself: what it was made of, and converted.
   Kind kind() const { return kind_; }
   bool is_float() const { return kind_ == Kind::kFloat; }
   double as_double() const { return is_float() ? f_ : static_cast<double>(i_); }

@@ -1,7 +1,7 @@
 // Memory of arrays. One allocator per process serves all CPU memory from cached blocks; memory.h bounds it.
 //
 // In a world of several processes its memory is one sparse memfd, the arena, which peers on the same host map too: what
-// a rank computes lies where its peers can read it, and a collective needs one copy. Nothing has a name in a file
+// a rank computes is where its peers can read it, and a collective needs one copy. Nothing has a name in a file
 // system, so nothing is left behind after a crash, and the size of /dev/shm does not matter. A forked process gets a
 // copy of it (arena.h).
 #pragma once
@@ -18,7 +18,7 @@ class Storage : public RefCounted {
   Storage(void* data, size_t size) : data_(data), size_(size) {}
   std::byte* data() const { return static_cast<std::byte*>(data_); }
   size_t size() const { return size_; }
-  // For a storage that owns nothing and stands for memory that is found later: what it refers to from here on.
+  // For a storage that owns nothing and represents memory that is found later: what it refers to from here on.
   void rebind(void* data, size_t size) {
     data_ = data;
     size_ = size;
@@ -48,7 +48,7 @@ struct Arena {
 // The arena of this process; made on first use.
 const Arena& process_arena();
 
-// Raw blocks from the same caching allocator, for buffers that are no array.
+// Raw blocks from the same caching allocator, for buffers that are not arrays.
 void* allocate_block(size_t size_bytes);
 void free_block(void* p, size_t size_bytes);
 

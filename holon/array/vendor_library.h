@@ -22,13 +22,13 @@ struct VendorLibrary {
 
 // Loads it on the first call of a name, and remembers the answer. For any number of threads; never unloaded.
 VendorLibrary vendor_library(std::string_view name);
-// Those that have been asked for, and those of NVIDIA's that the process has loaded without, by name.
+// Those that have been requested, and those of NVIDIA's that the process has loaded without, by name.
 std::vector<VendorLibrary> vendor_libraries();
 
 // The folders of Python's packages, in which nvidia/*/lib is looked for from here on. Forgets what was missing.
 void set_package_folders(std::vector<std::string> folders);
 
-// Those, and the folders above this library: a package of Python's that holds it lies in one of them.
+// Those, and the folders above this library: a package of Python's that holds it is in one of them.
 std::vector<std::string> package_folders();
 
 // dlopen of a file whose needs are looked for as above. nullptr with the reason in *why_not.

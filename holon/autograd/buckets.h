@@ -2,9 +2,9 @@
 //
 // A leaf whose gradient comes as partial_sum (data parallelism) needs it summed. One bucket after the other collects
 // such gradients in the order in which backward makes them, alike on all ranks; a full one is summed by the rank's
-// second thread (comm/core/background.h) or beside a device's computation (comm/device/device_communicator.h), the last
-// one by finish(). Small gradients of a bucket travel together. Sums have the bits that to_global would give one by
-// one.
+// second thread (comm/core/background.h) or in parallel with a device's computation
+// (comm/device/device_communicator.h), the last one by finish(). Small gradients of a bucket travel together. Sums have
+// the bits that to_global would give one by one.
 #pragma once
 
 #include <functional>

@@ -61,7 +61,7 @@ class Run {
       o.dtype = root.dtype();
       if (root.is_global()) {
         o.placement = root.placement();
-        // The derivative of a logical value by itself is one, also where the value lies as addends.
+        // The derivative of a logical value by itself is one, also where the value is divided into addends.
         o.sbp = NdSbp::filled(root.nd_sbp().size(), sbp::broadcast());
       } else {
         o.device = root.device();

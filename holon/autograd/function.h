@@ -1,4 +1,4 @@
-// Functions with their own gradient that are no registered ops: written in C++ or behind Python's
+// Functions with their own gradient that are not registered ops: written in C++ or behind Python's
 // autograd.Function.
 #pragma once
 

@@ -39,6 +39,7 @@ class Context {
     return before;
   }
 
+  // This rank's number and the number of ranks, in the world and on this host.
   int rank() const { return rank_; }
   int world_size() const { return world_size_; }
   int local_rank() const { return local_rank_; }

@@ -20,6 +20,7 @@ class Error : public std::exception {
  public:
   Error(ErrorKind kind, std::string message) : kind_(kind), message_(std::move(message)) {}
   const char* what() const noexcept override { return message_.c_str(); }
+  // Which kind of mistake it reports.
   ErrorKind kind() const { return kind_; }
 
  private:
@@ -39,26 +40,31 @@ template <class... Args>
   detail::throw_error(kind, format, fmt::make_format_args(args...));
 }
 
+// An argument has a value that it must not have (ValueError in Python).
 template <class... Args>
 [[noreturn]] void fail_value(fmt::format_string<Args...> format, Args&&... args) {
   detail::throw_error(ErrorKind::kValue, format, fmt::make_format_args(args...));
 }
 
+// An argument is of a wrong type or dtype (TypeError).
 template <class... Args>
 [[noreturn]] void fail_type(fmt::format_string<Args...> format, Args&&... args) {
   detail::throw_error(ErrorKind::kType, format, fmt::make_format_args(args...));
 }
 
+// The call cannot be done as things are (RuntimeError).
 template <class... Args>
 [[noreturn]] void fail_runtime(fmt::format_string<Args...> format, Args&&... args) {
   detail::throw_error(ErrorKind::kRuntime, format, fmt::make_format_args(args...));
 }
 
+// A placement, sbp or device does not fit (ErrorKind::kLayout).
 template <class... Args>
 [[noreturn]] void fail_layout(fmt::format_string<Args...> format, Args&&... args) {
   detail::throw_error(ErrorKind::kLayout, format, fmt::make_format_args(args...));
 }
 
+// For HOLON_CHECK.
 template <class... Args>
 [[noreturn]] void internal_error(const char* file, int line, const char* condition, fmt::format_string<Args...> format,
                                  Args&&... args) {

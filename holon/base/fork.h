@@ -23,7 +23,7 @@ class ForkMark {
   uint32_t made_in_ = detail::fork_generation.load(std::memory_order_relaxed);
 };
 
-// "rank 1 of 2 (process 4711)" in a process that was forked from one with ranks beside it; else empty.
+// "rank 1 of 2 (process 4711)" in a process that was forked from one of several ranks; else empty.
 const std::string& forked_from();
 
 // A mutex of the whole process, for which a fork waits: the child finds it free, and what it guards whole. To be

@@ -8,7 +8,7 @@
 
 namespace holon::boxing {
 
-// An array on its way. Cheap to copy; belongs to the rank that asked for it.
+// An array on its way. Cheap to copy; belongs to the rank that requested it.
 class PendingArray {
  public:
   bool done() const { return work_.done(); }

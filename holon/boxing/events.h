@@ -12,6 +12,7 @@
 
 namespace holon::boxing {
 
+// What happens on a boxing that an op inserts by itself.
 enum class Policy : uint8_t { kSilent, kWarn, kRaise };
 // "silent", "warn", "raise". Errors: another text.
 Policy parse_policy(std::string_view text);
@@ -22,6 +23,7 @@ enum class ParameterPolicy : uint8_t { kKeep, kGather };
 // "keep", "gather". Errors: another text.
 ParameterPolicy parse_parameter_policy(std::string_view text);
 
+// One boxing that an op inserted.
 struct BoxingEvent {
   const char* op;  // lives as long as the process
   const GlobalSpec* from;
@@ -42,17 +44,20 @@ BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalS
 // To be called before the boxing, on every rank. Errors: under Policy::kRaise, if any rank reads bytes.
 void record_implicit(const BoxingEvent& event);
 
+// What this rank's ops have inserted since the last reset.
 struct BoxingCounters {
   int64_t events = 0;      // mere views and zeros included
   int64_t moves = 0;       // events in which some rank reads from another
   int64_t bytes = 0;       // that this rank has read
   int64_t parameters = 0;  // moves of parameters
 };
+// This rank's counters.
 BoxingCounters boxing_counters();
 void reset_boxing_counters();
 // The last events, oldest first; at most 64.
 std::vector<BoxingEvent> recent_events();
 
+// The policy of this rank.
 Policy boxing_policy();
 void set_boxing_policy(Policy policy);
 
@@ -60,6 +65,7 @@ void set_boxing_policy(Policy policy);
 ParameterPolicy parameter_policy();
 void set_parameter_policy(ParameterPolicy policy);
 
+// Sets the policy for parameters for a scope.
 class ParameterPolicyScope {
  public:
   explicit ParameterPolicyScope(ParameterPolicy policy) : before_(parameter_policy()) { set_parameter_policy(policy); }

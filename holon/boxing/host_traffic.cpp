@@ -125,7 +125,7 @@ struct HostTraffic::Impl {
     return by_host[place];
   }
 
-  // Those that a host's ranks hold, copies once unless they stand apart.
+  // Those that a host's ranks hold, copies once unless they are apart.
   SmallVec<const Part*, 16> different(Layout& l, size_t place, unsigned apart) {
     unsigned axes = apart;
     for (int a = 0; a < l.spec.nd_sbp.size(); ++a)
@@ -198,7 +198,7 @@ struct HostTraffic::Impl {
 
   HostLoad of_host(size_t place, Layout& from, Layout& to, unsigned fixed, bool two_phase) {
     const Placement& source = from.spec.placement;
-    // Axes along which a rank takes sums, and along which it takes only of ranks that stand where it does.
+    // Axes along which a rank takes sums, and along which it takes only of ranks with the same index.
     unsigned summed = 0, apart = 0;
     for (int a = 0; a < from.spec.nd_sbp.size(); ++a) {
       const Sbp had = from.spec.nd_sbp[a];

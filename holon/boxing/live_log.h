@@ -1,4 +1,4 @@
-// HOLON_LOG=boxing: every boxing, asked for or implicit, in one line when it is done.
+// HOLON_LOG=boxing: every boxing, explicit or implicit, in one line when it is done.
 #pragma once
 
 #include <cstdint>

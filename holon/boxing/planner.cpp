@@ -206,7 +206,7 @@ const GlobalSpec* lowered(const GlobalSpec* spec, int by) {
                      spec->nd_sbp);
 }
 
-// The plan of other ranks that stand to each other as these do.
+// The plan of other ranks with the same relative positions.
 Plan moved(const Plan& base, const GlobalSpec* from, const GlobalSpec* to, const HostMap& hosts) {
   auto data = std::make_shared<Plan::Data>();
   data->from = from;
@@ -290,7 +290,7 @@ class PlanCache {
   std::unordered_map<Key, Plan, KeyHash> young_, old_;
 };
 
-// In front of it, what this thread has asked for last: no lock, and no line of memory that other threads write.
+// In front of it, what this thread has requested last: no lock, and no line of memory that other threads write.
 struct Recent {
   struct Slot {
     Key key;

@@ -28,6 +28,7 @@ struct Link {
 // A cheap handle to an immutable plan; it stays valid when the cache lets go of it.
 class Plan {
  public:
+  // What the plan is for, and its steps in order.
   const GlobalSpec* from() const;
   const GlobalSpec* to() const;
   const Dims& shape() const;
@@ -37,8 +38,9 @@ class Plan {
   // What a rank reads from its peers in all steps; 0 outside the placements.
   int64_t read_bytes(int rank) const;
   int64_t max_read_bytes() const;  // the most of any rank, so the same on all
+  // By the cost model.
   double predicted_s() const;
-  // The most that the steps hold at once on a rank beside the input: a step's result, and the one before it.
+  // The most that the steps hold at once on a rank in addition to the input: a step's result, and the one before it.
   int64_t peak_bytes() const;
   // The most that the specs between the ends take on a rank at once.
   int64_t between_bytes() const;

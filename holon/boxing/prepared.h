@@ -99,7 +99,7 @@ class PreparedBatch {
   bool communicates() const;
   std::vector<std::span<const int>> collectives() const;  // as Prepared has them
   bool communicates_on_devices() const;
-  // P -> B (beside axes that stay): in_at() and out_at() are the same and run(buffer, buffer) sums in place.
+  // P -> B (and axes that stay): in_at() and out_at() are the same and run(buffer, buffer) sums in place.
   bool in_place() const;
   const Dims& in_shape(size_t i) const;  // of this rank's part of tensor i
   const Dims& out_shape(size_t i) const;

@@ -94,7 +94,7 @@ int union_size(const Placement& a, const Placement& b) {
 }  // namespace
 
 struct Pricer::Impl {
-  // Where the parts of the looked-at ranks lie along the axes of `cut`: [lo, hi), axis by axis.
+  // Where the parts of the ranks in question are along the axes of `cut`: [lo, hi), axis by axis.
   struct Cells {
     std::vector<int64_t> lo, hi;
     std::vector<char> absent;  // ranks without a part; empty: none
@@ -178,7 +178,7 @@ struct Pricer::Impl {
     return *slot;
   }
 
-  // How many elements lie next to each other both in a part of `from` and in one of `to`.
+  // How many elements are next to each other both in a part of `from` and in one of `to`.
   int64_t run(const Layout& from, const Layout& to) const {
     int64_t n = 1;
     for (int d = shape.size() - 1; d >= 0; --d) {

@@ -54,7 +54,7 @@ class RankStep {
   void run(comm::Communicator* group, const std::byte* in, const Dims& in_strides, size_t in_bytes,
            std::byte* out) const;
 
-  // The same where on_device(): on arrays. into: where a new part is to lie, row-major; undefined: in memory of its
+  // The same where on_device(): on arrays. into: where a new part goes, row-major; undefined: in memory of its
   // own. Returns the part that comes out: new, a window, or undefined. Waits for peers' calls at most, not for the
   // devices.
   Array run_on_device(const Array& part, const Array& into = {}) const;

@@ -47,7 +47,7 @@ struct SourceGrid {
       (s.is_split() ? keys : s.is_broadcast() ? replicas : addends)[a] = h[a];
     }
   }
-  // The part of an index that lies along the axes of one meaning.
+  // The part of an index along the axes of one meaning.
   int64_t part(const Dims& coordinate, const Dims& extents) const {
     int64_t offset = 0;
     for (int a = 0; a < coordinate.size(); ++a)
@@ -219,7 +219,7 @@ unsigned fixed_axes(const GlobalSpec& from, const GlobalSpec& to) {
   for (int a = 0; a < h.size(); ++a) {
     Sbp before = from.nd_sbp[a], after = to.nd_sbp[a];
     bool stays = before == after && !(before.is_split() && recut >> before.axis & 1);
-    // Whatever a rank needs of copies, it finds among the ranks that stand where it does.
+    // Whatever a rank needs of copies, it finds among the ranks with the same index.
     if (stays || h[a] == 1 || before.is_broadcast()) fixed |= 1u << a;
     if (stays || h[a] == 1) continue;
     if (before.is_split()) recut |= 1u << before.axis;

@@ -3,8 +3,8 @@
 //
 // A move is correct for every pair whose target has no P but where the source has it along the same axis of the same
 // hierarchy: every rank of the target gets each element of its slice once from an owner, or the sum of it over the
-// addends of the source. Hierarchy axes along which a rank and its sources stand alike are *fixed*: ranks that differ
-// there do not communicate.
+// addends of the source. Hierarchy axes along which a rank and its sources have the same index are *fixed*: ranks that
+// differ there do not communicate.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 namespace holon::boxing {
 
 // The specs along the cheapest path, both ends included, among those that keep to the memory bound: a rank's parts of
-// the specs between the ends, and of any two that follow each other, together are no larger than the larger of its
+// the specs between the ends, and of any two that follow each other, together do not exceed the larger of its
 // parts of the ends.
 //
 // On the source's placement and on the target's, every nd_sbp of B, S and P is a place to pass: P where an end on that

@@ -75,7 +75,7 @@ StepChain::StepChain(const Plan& plan, size_t first, size_t last, int rank, Inpu
   in_device_ = from.placement.device();
 }
 
-// Parts take turns in two scratch arrays, with packed copies beside them in a third.
+// Parts take turns in two scratch arrays, with packed copies in a third.
 void StepChain::plan_memory(Input input) {
   // The last new part is in `out` at once where all that comes after it is the same part.
   size_t last = ops_.size();

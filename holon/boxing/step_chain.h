@@ -31,7 +31,7 @@ class StepChain {
   std::span<const size_t> scratch_bytes() const { return scratch_bytes_; }
   void run(const Array& in, const Array& out, std::span<const Array> scratch);
   // The same on memory that has been checked. in: with in_strides, row-major where prepared so.
-  // On arrays of devices; into: where the result is to lie, or undefined. Returns the result.
+  // On arrays of devices; into: where the result goes, or undefined. Returns the result.
   Array run_on_device(const Array& in, const Array& into);
   bool on_device() const { return on_device_; }
   void run_on(const std::byte* in, const Dims& in_strides, std::byte* out, std::span<const Array> scratch);
@@ -43,7 +43,7 @@ class StepChain {
   struct Op {
     RankStep step;
     int pack = kNone;  // the scratch array that may receive a row-major copy of the part before
-    int part = kNone;  // where a new part lies: a scratch array, or kOut
+    int part = kNone;  // where a new part is: a scratch array, or kOut
     comm::Communicator* group = nullptr;
   };
 

@@ -1,4 +1,4 @@
-// A folder that several ranks wrote: a file of parts for each (safetensors), and an index of what lies where (JSON).
+// A folder that several ranks wrote: a file of parts for each (safetensors), and an index of what is where (JSON).
 //
 // The files of one save have their own names, and the index is replaced last: what was there before stays whole
 // until then.

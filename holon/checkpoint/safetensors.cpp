@@ -44,7 +44,7 @@ size_t sums_place(std::string_view header) {
   return at == header.npos ? 0 : at + begin.size();
 }
 
-// The checksum of a header's text in which it stands itself: taken with zeros in its place.
+// The checksum of a header's text that contains it: taken with zeros in its place.
 uint32_t header_sum(std::string_view header, size_t at) {
   static constexpr std::string_view kZeros = "00000000";
   uint32_t sum = data::crc32c(std::as_bytes(std::span(header.substr(0, at))));

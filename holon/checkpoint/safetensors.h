@@ -65,7 +65,7 @@ struct FileSum {
   bool operator==(const FileSum&) const = default;
 };
 
-// A file of which only what is asked for is read. For one thread at a time.
+// A file of which only what is requested is read. For one thread at a time.
 class SafetensorsFile {
  public:
   // Errors: as parse_safetensors(), and a file that cannot be opened, or is not the one that `expected` says.
@@ -88,7 +88,7 @@ class SafetensorsFile {
   }
 
  private:
-  // One block's bytes, kept for what lies beside what was read last.
+  // One block's bytes, kept for what is next to what was read last.
   struct Stage {
     std::vector<std::byte> bytes;
     uint64_t block = UINT64_MAX;
@@ -126,7 +126,7 @@ class SafetensorsWriter {
   std::vector<TensorInfo> tensors_;
   size_t written_ = 0;
   std::string header_;  // JSON, with zeros for the checksums until they are known
-  size_t sums_at_ = 0;  // where in it they stand; 0: nowhere
+  size_t sums_at_ = 0;  // where in it they are; 0: nowhere
   uint64_t data_bytes_ = 0, summed_ = 0;
   uint32_t block_ = 0;  // of the block that is begun
 };

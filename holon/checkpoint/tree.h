@@ -1,4 +1,4 @@
-// A Value as JSON, in which tensors stand by name, and back.
+// A Value as JSON, in which tensors are named, and back.
 #pragma once
 
 #include <functional>

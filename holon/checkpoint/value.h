@@ -54,21 +54,25 @@ class Value {
   Value& operator=(Value&&) noexcept;
   ~Value();
 
+  // The value if it is of this type, else nullptr.
   template <class T>
   const T* get_if() const {
     return std::get_if<T>(&value_);
   }
+  // Whether it is null, as in JSON.
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  // Errors (TypeError), in all of these, naming what is there: something else.
+  // The value as this type; a number may be an integer, and a list a tuple. Errors (TypeError), naming what is there:
+  // something else.
   const Tensor& tensor() const;
   bool boolean() const;
   int64_t integer() const;
-  double number() const;  // an integer, too
+  double number() const;
   const std::string& text() const;
-  const List& list() const;  // a tuple, too
+  const List& list() const;
   const Dict& dict() const;
   size_t size() const;  // of a list, tuple or dict
 
+  // Whether a dict has the key. Errors: it is not a dict.
   bool contains(std::string_view key) const;
   // Errors also (ValueError): a dict has no such key, which names those that it has (IndexError: no such place in a
   // list).

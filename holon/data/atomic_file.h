@@ -1,4 +1,4 @@
-// A file that is there as a whole or not at all: written under another name beside it, synced, renamed.
+// A file that is there as a whole or not at all: written under another name in the same folder, synced, renamed.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class AtomicFile {
   void write(const void* data, size_t bytes);
   // Replaces what was written at offset. Pre: so many bytes were.
   void overwrite(uint64_t offset, const void* data, size_t bytes);
-  // From here on the file is there, also after a loss of power. If it throws, what stood there before is as it was.
+  // From here on the file is there, also after a loss of power. If it throws, what was there before is unchanged.
   void commit();
 
  private:

@@ -23,6 +23,7 @@ class ByteCorpus {
   ByteCorpus(const ByteCorpus&) = delete;
   ByteCorpus& operator=(const ByteCorpus&) = delete;
 
+  // The number of bytes.
   int64_t size() const { return size_; }
   // Copies the bytes from offset on. Errors: they reach beyond the end (IndexError); a file
   // is shorter than it was (RuntimeError).

@@ -29,7 +29,7 @@ struct ElementType {
 constexpr ElementType kTypes[] = {{0x08, 1, uint8}, {0x09, 1, int8},    {0x0B, 2, int32},
                                   {0x0C, 4, int32}, {0x0D, 4, float32}, {0x0E, 8, float64}};
 
-// The bytes of a file in a row, as they lie or unpacked on the way.
+// The bytes of a file in a row, as they are or unpacked on the way.
 class Source {
  public:
   Source(std::span<const std::byte> bytes, std::string_view name) : rest_(bytes) {

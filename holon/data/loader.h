@@ -17,6 +17,7 @@ namespace holon::data {
 class Dataset {
  public:
   virtual ~Dataset() = default;
+  // The number of samples.
   virtual int64_t size() const = 0;
   // The samples with the given indices. Called in the loader's thread, which belongs to no rank: ops on local tensors
   // only.
@@ -85,6 +86,7 @@ class DataLoader {
   std::vector<Tensor> next();
   int64_t batches_per_epoch() const;
 
+  // Where the next batch begins.
   LoaderPosition position() const { return position_; }
   // Goes on from there. Errors: beyond the epoch's samples.
   void seek(LoaderPosition position);

@@ -25,6 +25,7 @@ class Mnist : public Dataset {
   int64_t size() const override { return images_.shape()[0]; }
   std::vector<Tensor> batch(std::span<const int64_t> indices) const override;
 
+  // All samples, as they are in the files.
   const Tensor& images() const { return images_; }  // uint8 [samples, 28, 28]
   const Tensor& labels() const { return labels_; }  // uint8 [samples]
 
@@ -35,6 +36,7 @@ class Mnist : public Dataset {
 // For a DataLoader: data::DataLoader loader(data::mnist({.train = true}), {.batch_size = 100, .shuffle = true});
 std::shared_ptr<const Mnist> mnist(const MnistOptions& options = {});
 
+// Which files are meant.
 enum class MnistPart { kTrain, kTest, kBoth };
 
 // The first of the folders that has all files of the part. Errors (RuntimeError), which say what each folder lacks,

@@ -7,16 +7,19 @@
 
 namespace holon {
 
+// Whether a region is open, and what it casts to.
 struct AutocastMode {
   bool enabled = false;
   DType dtype = DType::kBFloat16;
   bool cache = true;  // a leaf that requires grad is cast once in the outermost region, not at each use
   int depth = 0;      // regions that are open
 };
+// The mode of this rank.
 const AutocastMode& autocast_mode();
 // Puts a mode in place and returns the one before. At depth 0 the cast leaves are let go.
 // Errors: enabled with a dtype that is neither bfloat16 nor float16 (ValueError).
 AutocastMode exchange_autocast(const AutocastMode& mode);
+// Forgets the casts of leaves that the region has kept.
 void clear_autocast_cache();
 
 // A region for a scope. enabled = false: ops inside it run as written.

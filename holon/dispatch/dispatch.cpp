@@ -147,7 +147,7 @@ void check_number(const OpDef& op, const Scalar& number, DType common) {
 }
 
 void promote_inputs(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
-  // The usual case first: floating point tensors of one dtype need nothing, whatever the number beside them.
+  // The usual case first: floating point tensors of one dtype need nothing, whatever the other number.
   bool alike = true;
   for (auto& t : inputs) alike &= t.defined() && t.dtype() == inputs[0].dtype();
   if (alike && is_floating(inputs[0].dtype())) return;

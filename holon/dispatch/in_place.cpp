@@ -22,7 +22,7 @@ bool any_requires_grad(std::span<const Tensor> inputs) {
 // Writes straight into the input's memory: for elementwise kernels on local tensors of one dtype.
 bool try_direct(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
   if (!op.elementwise || !op.kernel || inputs[0].is_global()) return false;
-  // A number beside integers may make the result floating point.
+  // A number and integers may make the result floating point.
   if (op.promotes && !is_floating(inputs[0].dtype()) && common_dtype(op, inputs, attrs) != inputs[0].dtype())
     return false;
   SmallVec<Meta, 4> metas;

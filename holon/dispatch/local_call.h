@@ -15,7 +15,7 @@ struct LocalCall {
 LocalCall local_call(std::span<const Meta> in, std::span<const GlobalSpec* const> in_specs, std::span<const Meta> out,
                      std::span<const GlobalSpec* const> out_specs, int rank);
 
-// The strides that an op's output of this local shape gets beside these inputs.
+// The strides that an op's output of this local shape gets with these inputs.
 Dims output_strides(const OpDef& op, const Dims& shape, std::span<const Array* const> in);
 
 }  // namespace holon

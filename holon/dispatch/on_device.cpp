@@ -41,7 +41,7 @@ void run_on_device(const OpDef& op, KernelCall& call, bool adds) {
   devices.set_op(op.public_name());
   const bool moves = &op == op::copy_to_device;
   if (!op.on_host && !moves) {
-    // A number of the CPU beside tensors of the device.
+    // A number on the CPU with tensors on the device.
     std::list<Array> moved;
     SmallVec<const Array*, 4> in;
     for (size_t i = 0; i < call.n_in(); ++i) {

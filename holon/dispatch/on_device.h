@@ -1,4 +1,4 @@
-// Kernels of calls whose arrays lie on a device with memory of its own.
+// Kernels of calls whose arrays are on a device with separate memory.
 #pragma once
 
 #include "holon/registry/op_def.h"
@@ -6,7 +6,7 @@
 
 namespace holon {
 
-// The device of a local call's outputs: that of its inputs. A tensor without axes may lie on the CPU beside others on a
+// The device of a local call's outputs: that of its inputs. A tensor without axes may be on the CPU and others on a
 // device, as numbers do. Errors (RuntimeError): inputs on different devices.
 Device common_device(const OpDef& op, std::span<const Tensor> inputs);
 

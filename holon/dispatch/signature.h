@@ -11,7 +11,7 @@ struct ChosenSignature {
   SmallVec<const GlobalSpec*, 3> out;
 };
 
-// What the inputs of a call are, beside their layouts; bit masks.
+// What the inputs of a call are, apart from their layouts; bit masks.
 struct InputRoles {
   uint32_t parameters = 0;  // split ones, which are to stay as they are
   uint32_t grads = 0;       // backward will bring a gradient to each

@@ -26,6 +26,7 @@ class NdSbp {
   NdSbp with(int rank_dim, Sbp sbp) const;
 
   explicit operator bool() const { return data_ != nullptr; }
+  // The number of axes of ranks; 0 for none.
   int size() const { return data_ ? static_cast<int>(data_->list.size()) : 0; }
   // Errors: no such axis of ranks.
   Sbp operator[](int rank_dim) const {
@@ -36,8 +37,10 @@ class NdSbp {
   const Sbp* begin() const { return data_ ? data_->list.data() : nullptr; }
   const Sbp* end() const { return begin() + size(); }
   bool operator==(const NdSbp& o) const { return data_ == o.data_; }
+  // For hashing: equal for equal lists.
   const void* id() const { return data_; }
 
+  // Whether some entry is a partial sum, or a split; or all are broadcast.
   bool has_partial() const { return data_ && data_->has_partial; }
   bool has_split() const { return data_ && data_->has_split; }
   bool is_broadcast() const { return data_ && !data_->has_partial && !data_->has_split; }

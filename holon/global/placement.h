@@ -31,8 +31,10 @@ class Placement {
 
   explicit operator bool() const { return data_ != nullptr; }
   bool operator==(const Placement& o) const { return data_ == o.data_; }
+  // For hashing: equal for equal placements.
   const void* id() const { return data_; }
 
+  // The devices' type, and whether they are simulated on the CPU.
   DeviceType device_type() const { return data().type; }
   bool simulated() const { return data().simulated; }
   // The device that this rank's parts are on.
@@ -47,9 +49,9 @@ class Placement {
     return rank >= 0 && rank < static_cast<int>(index.size()) ? at_index(index, rank) : -1;
   }
   bool contains(int rank) const { return index_of(rank) >= 0; }
-  // Where the index-th rank stands along each axis of the hierarchy.
+  // The coordinates of the index-th rank along the axes of the hierarchy.
   Dims coordinate(int index) const;
-  // The ranks that stand where `index` does except axis rank_dim, in the order of that axis.
+  // The ranks whose coordinates are those of `index` except along rank_dim, in the order of that axis.
   std::vector<int> group(int index, int rank_dim) const;
 
   std::string str() const;  // placement(type="cpu", ranks=[[0, 1], [2, 3]])

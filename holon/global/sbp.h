@@ -1,5 +1,5 @@
-// How one tensor lies along one axis of a placement's hierarchy: split along a tensor axis, the same everywhere
-// (broadcast), or as addends of which the value is the sum (partial_sum).
+// How one tensor is distributed along one axis of a placement's hierarchy: split along a tensor axis, the same
+// everywhere (broadcast), or as addends of which the value is the sum (partial_sum).
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@ struct Sbp {
   Kind kind = Kind::kBroadcast;
   int8_t axis = 0;  // the tensor's axis; meant for kSplit only
 
+  // Which of the three it is; of_axis: and along which axis it is split.
   bool is_split() const { return kind == Kind::kSplit; }
   bool is_split(int of_axis) const { return kind == Kind::kSplit && axis == of_axis; }
   bool is_broadcast() const { return kind == Kind::kBroadcast; }

@@ -10,7 +10,7 @@
 
 namespace holon::nn {
 
-// What a compiled step has taken for granted of a tensor from outside. Where its memory lies may change.
+// What a compiled step has taken for granted of a tensor from outside. Its memory may move.
 struct Fingerprint {
   const TensorImpl* impl;  // held by the step's graph
   const GlobalSpec* spec;

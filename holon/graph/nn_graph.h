@@ -75,6 +75,7 @@ class GraphConfig {
   // The graph is checked after each pass.
   void verify(bool on = true) { set("verify", on); }
 
+  // What is set; revision() counts the changes.
   const graph::CompileOptions& options() const { return options_; }
   int micro_batches() const { return static_cast<int>(options_.micro_batches); }
   int stages() const { return stages_; }
@@ -94,15 +95,18 @@ class GraphConfig {
 // graph reads it before its first step and gives it back when somebody asks.
 class GraphOptimizer {
  public:
+  // The options of a group of parameters.
   struct Group {
     optim::Rule rule;
     double clip_grad_max_norm = -1, clip_grad_norm_type = 2;
     size_t n_params = 0;
   };
   virtual ~GraphOptimizer() = default;
+  // For messages; and its groups of parameters.
   virtual std::string name() const = 0;
   virtual size_t n_groups() const = 0;
   virtual Group group(size_t i) const = 0;  // as its options are now
+  // The parameters of a group.
   virtual std::vector<Tensor> params(size_t i) const = 0;
   // Puts the states of these parameters of a group into the slots, or takes them over.
   virtual void read(size_t group, std::span<const size_t> params, std::span<optim::Slot> slots) = 0;
@@ -204,7 +208,8 @@ class Graph {
   std::vector<Tensor> call(std::span<const Tensor> inputs, uint64_t variant, size_t* signature = nullptr);
   // The number of the compiled signature, or -1.
   int find(std::span<const Tensor> inputs, uint64_t variant) const;
-  // The same, of one that still holds: parameters lie where they lay, options of optimizers fit. Takes over new rates.
+  // The same, of one that is still valid: parameters are in the same memory, options of optimizers fit. Takes over new
+  // rates.
   int find_current(std::span<const Tensor> inputs, uint64_t variant);
   size_t entry_for(std::span<const Tensor> inputs, uint64_t variant);
   // What build() does with inputs like these; nothing is compiled.
@@ -214,9 +219,11 @@ class Graph {
   void check_not_capturing() const;
   virtual std::string name() const;      // of the class
   virtual std::string describe() const;  // modules, stages and optimizers
+  // Called before and after build() is captured.
   virtual void capture_begins(graph::Capture&) {}
   virtual void capture_ends(graph::Capture&) {}
   virtual void compile_options(graph::CompileOptions*) const {}  // adds what is not in the config
+  // Runs a compiled step.
   virtual std::vector<Tensor> run_step(graph::Step& step, std::span<const Tensor> inputs) { return step.run(inputs); }
 
  private:
@@ -246,7 +253,7 @@ class Graph {
   std::vector<std::shared_ptr<Placement>> placements_;
   std::vector<std::shared_ptr<GraphOptimizer>> optimizers_;
   std::shared_ptr<GraphScaler> scaler_;
-  std::vector<Tensor> scales_;  // the scale, where losses lie
+  std::vector<Tensor> scales_;  // the scale, where losses are
   std::vector<std::shared_ptr<Entry>> entries_;
   std::vector<const Placement*>
       input_placements_;  // where inputs are brought, after a cut into stages; nullptr: nowhere

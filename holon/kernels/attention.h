@@ -15,7 +15,7 @@ struct Attention {
   // Probabilities are 0 with this probability, else divided by 1 - it. Drawn by logical index, the same in both passes.
   double dropout = 0;
   uint64_t seed = 0, counter = 0;
-  // Where the local arrays lie in the logical ones, and how large those are (used by dropout only).
+  // Where the local arrays are in the logical ones, and how large those are (used by dropout only).
   int64_t first_image = 0, first_head = 0, first_query = 0, first_key = 0;
   int64_t heads = 0, queries = 0, keys = 0;
 };

@@ -1,6 +1,6 @@
 // Element-wise kernels as a list of steps, so that a device's backend can make one kernel of several ops. Nothing about
 // an op is written down a second time: its kernel function is called as ever, on arrays without memory, and what the
-// kernel functions of this folder (elementwise.h, copy.h) are asked for is recorded.
+// kernel functions of this folder (elementwise.h, copy.h) are called with is recorded.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ struct Chain {
   DType dtype_of(int16_t value) const;
 };
 
-// Takes down what kernel functions are asked for on this thread while it lives. Pre: one at a time on a thread.
+// Records the calls of kernel functions on this thread while it lives. Pre: one at a time on a thread.
 class ChainRecorder {
  public:
   ChainRecorder();
@@ -73,7 +73,7 @@ struct ChainAxis {
 class ChainKernel {
  public:
   virtual ~ChainKernel() = default;
-  // Puts the kernel on the current rank's stream; no output overlaps an input, but for one of its dtype and strides at
+  // Puts the kernel on the current rank's stream; no output overlaps an input, except one of its dtype and strides at
   // the same place. False: it could not be made for the memory given, and nothing was done. Errors: those of the steps.
   virtual bool run(std::span<const Array* const> in, std::span<Array* const> out) = 0;
 };

@@ -1,5 +1,5 @@
 // Convolutions over the last two axes of [n, c, h, w] arrays with weights [o, c / groups, kh, kw], or the last three of
-// [n, c, d, h, w], any strides. They are fastest where activations lie channels-last in memory: float32 goes to oneDNN
+// [n, c, d, h, w], any strides. They are fastest where activations are channels-last in memory: float32 goes to oneDNN
 // in that layout, and arrays of other strides are copied into it first. Other types take im2col and a product.
 // One-dimensional convolutions have h == 1.
 #pragma once

@@ -16,7 +16,7 @@ void copy(const Array& src, Array& dst);
 void copy_bytes_strided(void* dst, std::span<const int64_t> dst_strides, const void* src,
                         std::span<const int64_t> src_strides, std::span<const int64_t> shape, size_t itemsize);
 
-// a itself if its elements lie in order, else a copy in which they do.
+// a itself if its elements are in order, else a copy in which they are.
 Array contiguous(const Array& a);
 
 void fill(Array& out, Scalar value);

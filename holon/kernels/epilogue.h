@@ -1,5 +1,5 @@
 // Products together with what follows them, which is done while a block of the product is in the cache. Results are
-// those of the kernels one after the other, but for the order of a product's sums.
+// those of the kernels one after the other, except for the order of a product's sums.
 #pragma once
 
 #include "holon/array/array.h"

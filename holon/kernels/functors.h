@@ -1,5 +1,5 @@
 // The mathematics of the element-wise operations for one element: branch-free in float32, so that a compiler makes
-// vector loops of it. float32 results lie within a few units in the last place; float64 has the most used functions in
+// vector loops of it. float32 results are within a few units in the last place; float64 has the most used functions in
 // functors64.h and takes the rest from the C library.
 //
 // Everything is in a namespace of its own for each instruction set (HOLON_ISA), so that no linker takes the body made
@@ -166,7 +166,7 @@ HOLON_FN float exp_nonpositive(float x) {
 HOLON_FN float expm1(float x) {
   auto [r, t] = reduce_by_ln2(clamp(x, -40.f, 89.f));
   float tail = exp_less_1(r);
-  // 2^n (1 + tail) - 1, with 2^n halved so that n = 128 is no overflow; tail stays apart where n is 0.
+  // 2^n (1 + tail) - 1, with 2^n halved so that n = 128 does not overflow; tail stays apart where n is 0.
   float half = from_bits(static_cast<uint32_t>(power_of(t) + 126) << 23);
   return 2.f * fma(half, tail, half - 0.5f);
 }
@@ -522,7 +522,7 @@ HOLON_FN T floor_divide(T x, T y) {
     T r = fmod_(x, y);
     T q = (x - r) / y;
     if ((r != T(0)) & ((r < T(0)) != (y < T(0)))) q -= T(1);
-    // q is an integer but for rounding.
+    // q is an integer except for rounding.
     T n = floor(q);
     return q - n > T(0.5) ? n + T(1) : n;
   } else {

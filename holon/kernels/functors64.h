@@ -27,7 +27,7 @@ HOLON_FN double exp(double x) {
 HOLON_FN double expm1(double x) {
   auto [r, t] = reduce_by_ln2(clamp(x, -50.0, 710.0));
   double tail = fma(polynomial<kExp64>(r), r * r, r);
-  // 2^n (1 + tail) - 1, with 2^n halved so that n = 1024 is no overflow; tail stays apart where n is 0.
+  // 2^n (1 + tail) - 1, with 2^n halved so that n = 1024 does not overflow; tail stays apart where n is 0.
   double half = from_bits64((bits(t) - bits(kRoundD) + 1022) << 52);
   return 2.0 * fma(half, tail, half - 0.5);
 }

@@ -1,7 +1,7 @@
 // Cross-entropy of rows of logits, and its gradient; also for a part of the classes.
 //
 // logits: [rows, classes], floating, any strides. target: [rows], int32 or int64, contiguous. loss, lse, picked, dloss:
-// [rows], float32 (float64 for float64 logits), contiguous. Errors: a target that is no class and not ignored
+// [rows], float32 (float64 for float64 logits), contiguous. Errors: a target that is neither a class nor ignored
 // (IndexError).
 #pragma once
 

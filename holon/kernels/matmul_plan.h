@@ -25,7 +25,7 @@ struct MatmulPlan {
 
 // Errors: operands and result do not fit.
 inline MatmulPlan plan_matmul(const Array& a, const Array& b, const Array& out) {
-  HOLON_CHECK(a.ndim() >= 2 && b.ndim() >= 2, "matmul: operands of shapes {} and {} are no matrices.", a.shape,
+  HOLON_CHECK(a.ndim() >= 2 && b.ndim() >= 2, "matmul: operands of shapes {} and {} are not matrices.", a.shape,
               b.shape);
   const int na = a.ndim(), nb = b.ndim(), nc = out.ndim();
   MatmulPlan g;

@@ -2,7 +2,7 @@
 // are shared out to the threads as one range, and no temporary tensor is made.
 //
 // All arrays of a tensor have one shape and any strides; they are floating. Those of two bytes an element are computed
-// in float32, a few at a time. Sums do not depend on the number of threads. The tensors of a call may lie on several
+// in float32, a few at a time. Sums do not depend on the number of threads. The tensors of a call may be on several
 // devices.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Scans along one axis, beside cumsum and cumprod (reduce.h), and the backward ones of them that divide by nothing.
-// Arrays may have any strides; all of a call have one shape and, but for indices, one floating point dtype.
+// Scans along one axis, in addition to cumsum and cumprod (reduce.h), and the backward ones of them that divide by
+// nothing. Arrays may have any strides; all of a call have one shape and, except indices, one floating point dtype.
 #pragma once
 
 #include "holon/array/array.h"

@@ -1,4 +1,4 @@
-// Elements as unsigned integers that stand in the order of sorting: a NaN is above all, and 0 and -0 are equal.
+// Elements as unsigned integers in the order of sorting: a NaN is above all, and 0 and -0 are equal.
 #pragma once
 
 #include "holon/kernels/functors.h"

@@ -22,6 +22,7 @@ class Sequential : public Layer<Sequential> {
     push_back(std::move(first));
     (push_back(std::move(more)), ...);
   }
+  // Adds a module at the end, under the next number or a name. Errors: a name that is taken, empty, or has a dot.
   template <std::derived_from<Module> M>
   void push_back(M module) {
     push_back(std::to_string(calls_.size()), std::move(module));
@@ -31,6 +32,7 @@ class Sequential : public Layer<Sequential> {
     register_module(name, module);
     calls_.push_back(std::move(module));
   }
+  // The number of modules.
   size_t size() const { return calls_.size(); }
   // The module at a place, as the tree has it: without its own type.
   Module operator[](size_t i) const {
@@ -54,17 +56,21 @@ class ModuleList : public Module {
   explicit ModuleList(const std::vector<M>& modules) {
     for (auto& m : modules) push_back(m);
   }
+  // Adds a module at the end.
   void push_back(M module) {
     register_module(std::to_string(list_.size()), module);
     list_.push_back(std::move(module));
   }
+  // The modules in order. Errors of at() and back(): there is no such module.
   size_t size() const { return list_.size(); }
   bool empty() const { return list_.empty(); }
   const M& operator[](size_t i) const { return list_[i]; }
+  // Errors: there is no module of this number.
   const M& at(size_t i) const {
     if (i >= size()) fail_value("ModuleList: index {} is out of range, it holds {}.", i, size());
     return list_[i];
   }
+  // The last one. Errors: the list is empty.
   const M& back() const { return at(size() - 1); }
   auto begin() const { return list_.begin(); }
   auto end() const { return list_.end(); }
@@ -86,6 +92,7 @@ class ModuleDict : public Module {
     register_module(name, module);
     items_.emplace_back(name, std::move(module));
   }
+  // The number of modules, and whether there is one of that name.
   size_t size() const { return items_.size(); }
   bool contains(const std::string& name) const {
     for (auto& item : items_)

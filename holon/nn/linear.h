@@ -29,6 +29,7 @@ class Bilinear : public Layer<Bilinear> {
   Tensor weight, bias;
 };
 
+// Returns its input.
 class Identity : public Layer<Identity> {
  public:
   Tensor forward(const Tensor& x) const { return x; }

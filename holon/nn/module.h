@@ -39,6 +39,7 @@ using LayoutByName = std::function<NdSbp(const std::string& name, const Tensor& 
 class HookHandle {
  public:
   explicit HookHandle(std::function<void()> remove) : remove_(std::move(remove)) {}
+  // Takes the hook away.
   void remove() const { remove_(); }
 
  private:
@@ -116,6 +117,7 @@ class Module {
   HookHandle register_forward_hook(Hook hook);
 
  protected:
+  // What a call of a Layer does before and after forward().
   bool has_hooks() const;
   Tensor run_pre_hooks(Tensor input) const;
   Tensor run_hooks(const Tensor& input, Tensor output) const;

@@ -17,7 +17,7 @@ struct RecurrentOptions {
   double dropout = 0;  // between layers
   bool bidirectional = false;
   Placement placement{};
-  NdSbp sbp{};  // of all weights; biases lie as their rows
+  NdSbp sbp{};  // of all weights; biases are distributed as their rows
   DType dtype = float32;
 };
 
@@ -66,7 +66,7 @@ class RNN : public Recurrent {
 struct CellOptions {
   bool bias = true;
   Placement placement{};
-  NdSbp sbp{};  // of both weights; biases lie as their rows
+  NdSbp sbp{};  // of both weights; biases are distributed as their rows
   DType dtype = float32;
 };
 

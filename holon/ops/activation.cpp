@@ -1,5 +1,6 @@
 // Activations and their fused gradients. None is linear: a partial sum is added up before. The gradients are ops with
 // their own gradients, so that they can be differentiated again.
+#include "holon/internal_ops.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {

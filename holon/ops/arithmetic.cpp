@@ -1,6 +1,7 @@
 // Arithmetic between two tensors, or a tensor and a number, with broadcasting.
 // Sums and differences let partial sums of all operands through together; a product those of one operand. A number that
 // is added does not: it would be added once per rank.
+#include "holon/internal_ops.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {

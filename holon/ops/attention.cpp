@@ -2,6 +2,7 @@
 // too, where keys and values are whole. In the backward pass keys may be split as well: each rank's scores are
 // normalised by the whole row's sum, which the forward pass kept. The matrix of scores is never held.
 #include "holon/kernels/attention.h"
+#include "holon/internal_ops.h"
 
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// What the rooms of shapes share.
+// What the families of shapes share.
 #pragma once
 
 #include "holon/registry/op_def.h"

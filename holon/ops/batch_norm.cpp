@@ -1,6 +1,7 @@
 // Normalisation of channels (axis 1): batch norm, group norm, instance norm. Statistics of a batch that is split are
 // those of the whole one: sums of x and of its squares are contracted, become partial sums, and are added up over the
 // ranks before use.
+#include "holon/internal_ops.h"
 #include "holon/kernels/channel_norm.h"
 
 #include "holon/kernels/copy.h"

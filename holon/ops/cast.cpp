@@ -1,6 +1,7 @@
 // Conversions of dtype, and choices by a mask.
 #include <limits>
 
+#include "holon/internal_ops.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 #include "holon/ops/elementwise.h"

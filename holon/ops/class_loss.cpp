@@ -2,6 +2,7 @@
 // and only rows of numbers travel, never the logits.
 #include <limits>
 
+#include "holon/internal_ops.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/loss.h"
 #include "holon/kernels/softmax.h"

@@ -1,8 +1,9 @@
-// Convolution over [n, c, h, w] and [n, c, d, h, w], and its transpose; one-dimensional ones have h == 1. Results lie
-// with the channels next to each other in memory, which the kernels are fastest in: an ordinary tensor with other
+// Convolution over [n, c, h, w] and [n, c, d, h, w], and its transpose; one-dimensional ones have h == 1. Results are
+// stored with the channels next to each other, which the kernels are fastest in: an ordinary tensor with other
 // strides. The batch splits, and so do the output channels; input channels are contracted; of grouped convolutions
 // whole groups split; windows are whole.
 #include "holon/kernels/conv.h"
+#include "holon/internal_ops.h"
 
 #include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"

@@ -1,4 +1,4 @@
-// What the elementwise rooms share: one macro line declares an op.
+// What the elementwise families share: one macro line declares an op.
 #pragma once
 
 #include "holon/dispatch/dispatch.h"

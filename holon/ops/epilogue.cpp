@@ -2,6 +2,7 @@
 // been recorded, so that they have no gradients. Where what follows is not linear in the product, the contracted axis
 // is whole.
 #include "holon/kernels/epilogue.h"
+#include "holon/internal_ops.h"
 
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/gemm.h"

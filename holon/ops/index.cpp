@@ -1,6 +1,7 @@
 // Reading and writing by index. A table that is split along its rows (a vocabulary) is read by every rank for the rows
 // that it holds, with zeros for the others: a partial sum, without communication in the op.
 #include "holon/kernels/index.h"
+#include "holon/internal_ops.h"
 
 #include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"

@@ -2,6 +2,7 @@
 // which each rank does its part: what it holds of an indexed axis, or of the indices.
 #include "holon/base/context.h"
 #include "holon/base/index.h"
+#include "holon/internal_ops.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/indexing.h"
 #include "holon/kernels/on_device.h"
@@ -13,7 +14,7 @@ namespace {
 
 using kernels::AxisPart;
 
-// How the operands of a call lie to each other: x [pre..., k indexed axes, post...], out [pre..., nb axes of the
+// How the operands of a call are related: x [pre..., k indexed axes, post...], out [pre..., nb axes of the
 // indices, post...].
 struct Joined {
   int axis, k, nb;

@@ -7,6 +7,7 @@
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/global/slice.h"
+#include "holon/internal_ops.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/elementwise.h"
 #include "holon/kernels/indexing.h"
@@ -211,7 +212,7 @@ void put_here(const Tensor& x, const Key& key, const Array& value, bool accumula
   Dims offset = Dims::filled(x.ndim(), 0);
   if (x.is_global())
     offset = region_of(x.shape(), x.placement(), x.nd_sbp(), x.placement().index_of(Context::current().rank())).offset;
-  // The window on what lies here, and the part of the value that belongs there.
+  // The window on what is here, and the part of the value that belongs there.
   Dims shape, strides, first;
   int64_t start = 0;
   for (auto& k : key.axes) {

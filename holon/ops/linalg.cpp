@@ -5,6 +5,7 @@
 #include <map>
 
 #include "holon/base/index.h"
+#include "holon/internal_ops.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {
@@ -176,7 +177,7 @@ Operand contract(Operand a, Operand b, F needed) {
   return c;
 }
 
-// One side of the equation; ellipsis: how many axes "..." represents, -1 where it cannot stand.
+// One side of the equation; ellipsis: how many axes "..." represents, -1 where it is not allowed.
 Labels read_labels(std::string_view text, int ellipsis, std::string_view equation) {
   Labels labels;
   bool seen = false;
@@ -434,7 +435,7 @@ HOLON_OP(addbmm, "addbmm(Tensor x, Tensor batch1, Tensor batch2, *, Scalar beta=
 
 HOLON_OP(einsum, "einsum(str equation, Tensor... operands) -> Tensor")
     .doc("Sums of products by named indices: \"bij,bjk->bik\". An index that the result lacks is summed over; one that "
-         "appears twice in an operand takes its diagonal; \"...\" stands for axes that broadcast; without \"->\" the "
+         "appears twice in an operand takes its diagonal; \"...\" represents axes that broadcast; without \"->\" the "
          "result has the indices that appear once, in alphabetical order.",
          "einsum('ij,jk->ik', ones(2, 3), ones(3, 4))")
     .autocast(Autocast::kLower)

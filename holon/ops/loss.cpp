@@ -1,5 +1,6 @@
 // Losses that are made of ops, element by element; those over classes are in class_loss.cpp. A mean over split elements
 // is a partial sum divided by the logical count.
+#include "holon/internal_ops.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/reduction.h"
 

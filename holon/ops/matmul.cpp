@@ -1,6 +1,7 @@
 // Products. One rule in factors gives all of S(0)xB, BxS(1), S(1)xS(0)->P and the ones that let a partial sum through.
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/internal_ops.h"
 #include "holon/kernels/gemm.h"
 #include "holon/ops.h"
 #include "holon/ops/flops.h"
@@ -18,7 +19,7 @@ void matmul_grad(Grad& g) {
 }  // namespace
 
 HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
-    .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; vectors stand for a row or a "
+    .doc("Matrix product of x [..., m, k] and w [..., k, n]; leading axes broadcast; a vector is a row or a "
          "column.",
          "matmul(ones(2, 3), ones(3, 4))")
     .autocast(Autocast::kLower)
@@ -28,7 +29,7 @@ HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
     .promotes()
     .infer([](Infer& c) {
       const Dims &x = c.shape(0), &w = c.shape(1);
-      c.require(x.size() >= 2 && w.size() >= 2, "the kernel multiplies matrices", "Give vectors an axis of size 1.");
+      HOLON_CHECK(x.size() >= 2 && w.size() >= 2, "matmul's kernel multiplies matrices: x is {}, w is {}", x, w);
       if (x[x.size() - 1] != w[w.size() - 2])
         fail_value("matmul: inner sizes differ: x is {}, w is {} ({}). Transpose one of them first.", x, w,
                    rank_text());

@@ -1,5 +1,6 @@
 // Softmax and normalisation. Their axes are whole; all others may be split.
 #include "holon/kernels/norm.h"
+#include "holon/internal_ops.h"
 
 #include <cmath>
 

@@ -1,6 +1,7 @@
 // Reductions over axes. Sums turn a split along a reduced axis into a partial sum and let partial sums through; maxima
 // and the like need their axis whole.
 #include "holon/kernels/reduce.h"
+#include "holon/internal_ops.h"
 
 #include <cmath>
 #include <limits>

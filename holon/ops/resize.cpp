@@ -2,6 +2,7 @@
 // elements go axis by axis: each is a matrix with few elements in a row. The axes that change are whole, all others
 // split.
 #include "holon/kernels/resize.h"
+#include "holon/internal_ops.h"
 
 #include <cmath>
 

@@ -2,6 +2,7 @@
 // for its gradient, and the gradients of the weights are products over all steps at once. The batch splits; steps and
 // units are whole.
 #include "holon/kernels/rnn.h"
+#include "holon/internal_ops.h"
 
 #include "holon/base/index.h"
 #include "holon/dispatch/autocast.h"

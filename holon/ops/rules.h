@@ -1,4 +1,4 @@
-// What the rooms with rules by function share, and what hidden ops ask of their inputs.
+// What the families with rules by function share, and what hidden ops ask of their inputs.
 #pragma once
 
 #include "holon/base/index.h"

@@ -1,5 +1,6 @@
 // Running sums, products and extrema along an axis. The axis is whole on each rank; the others split freely.
 #include "holon/kernels/scan.h"
+#include "holon/internal_ops.h"
 
 #include "holon/kernels/copy.h"
 #include "holon/kernels/reduce.h"

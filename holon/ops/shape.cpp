@@ -4,6 +4,7 @@
 #include "holon/base/ceil_div.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/internal_ops.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/scan.h"
 #include "holon/ops.h"

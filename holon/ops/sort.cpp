@@ -3,6 +3,7 @@
 // is broadcast.
 #include <cmath>
 
+#include "holon/internal_ops.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/search.h"

@@ -3,6 +3,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/global/slice.h"
+#include "holon/internal_ops.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops.h"
 #include "holon/ops/part_metas.h"

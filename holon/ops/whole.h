@@ -6,14 +6,14 @@
 
 namespace holon::ops {
 
-// values, alike on all ranks, as a tensor beside x: local where x is, else broadcast on its placement.
+// values, alike on all ranks, as a tensor like x: local where x is, else broadcast on its placement.
 Tensor beside(const Tensor& x, const Array& values);
 
-// One number as a tensor without axes beside x, in its dtype.
+// One number as a tensor without axes like x, in its dtype.
 Tensor number_beside(const Tensor& x, const Scalar& value);
 
-// t beside x: a local t is taken to be alike on all ranks; a global one is brought to x's placement, or to local.
-// Collective where t is global and lies elsewhere.
+// t like x: a local t is taken to be alike on all ranks; a global one is brought to x's placement, or to local.
+// Collective where t is global and is elsewhere.
 Tensor bring_beside(const Tensor& x, const Tensor& t);
 
 // The indices of the elements that are not 0, one int64 tensor [n] for each axis of x. Collective for a global tensor.

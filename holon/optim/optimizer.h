@@ -93,6 +93,7 @@ class RuleOptimizer : public Optimizer {
   }
 };
 
+// The optimizers. Their options and update rules are those of holon/optim/update.h.
 using SGD = RuleOptimizer<SgdOptions>;
 using Adam = RuleOptimizer<AdamOptions>;
 using AdamW = RuleOptimizer<AdamWOptions>;

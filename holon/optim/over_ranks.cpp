@@ -40,7 +40,7 @@ void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Com
     if (!specs[i]) continue;
     HOLON_CHECK(!specs[i]->nd_sbp.has_partial(), "numbers about addends do not add up");
     const Placement& p = specs[i]->placement;
-    // Every rank that is asked for the number has it already.
+    // Every rank that needs the number has it already.
     if (specs[i]->nd_sbp.is_broadcast() && (!everywhere || p.size() == context.world_size())) continue;
     auto it = std::find_if(by_placement.begin(), by_placement.end(), [&](auto& e) { return e.first == p; });
     if (it == by_placement.end()) it = by_placement.insert(by_placement.end(), {p, {}});

@@ -20,6 +20,7 @@
 
 namespace holon::optim {
 
+// The update rules.
 enum class RuleKind : uint8_t { kSgd, kAdam, kAdagrad, kAdadelta, kRmsprop, kLamb, kLars };
 
 // A rule with its options; what a rule does not know stays unread.
@@ -40,6 +41,7 @@ struct Rule {
   bool master_weights = false;      // parameters of two bytes are the rounded copies of float32 ones
 };
 
+// The most tensors that a rule keeps of a parameter.
 inline constexpr int kMaxStates = 3;
 
 // One parameter with what a rule keeps for it. State is undefined until the first step and made there.

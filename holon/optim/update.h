@@ -9,7 +9,7 @@
 
 namespace holon::optim {
 
-// What every group of parameters can ask for beside its rule.
+// What a group of parameters may have in addition to its rule.
 struct GroupOptions {
   double clip_grad_max_norm = -1;  // for Optimizer::clip_grad() and graphs; negative: none
   double clip_grad_norm_type = 2;
@@ -70,6 +70,7 @@ struct LarsOptions {
   GroupOptions group = {};
 };
 
+// The rule that the options specify.
 Rule rule_of(const SgdOptions& options);
 Rule rule_of(const AdamOptions& options);
 Rule rule_of(const AdamWOptions& options);

@@ -227,7 +227,7 @@ struct OpDef {
   uint32_t promoted_inputs = ~0u;        // which of them
   int mask_input = -1;                   // Python's integers are taken for what is not 0 there
   bool promotes_to_float = false;        // and integers to float32
-  bool in_place = false;                 // has a form name_() that writes into input 0
+  bool in_place = false;                 // has an overload name_() that writes into input 0
   std::string in_place_name;             // if it is another name: then the op is bound under this one only
   bool gives_number = false;             // Python gets its one element as a number
   bool elementwise = false;              // its kernel may write over input 0
@@ -403,9 +403,9 @@ class OpBuilder {
     return *this;
   }
   // The op is one of several under a public name, and has none of its own: a call of that name goes to the first whose
-  // arguments fit, the op that is called so itself before others, then in the order of declaration (in one room).
+  // arguments fit, the op that is called so itself before others, then in the order of declaration (in one family).
   OpBuilder& overload_of(std::string_view name);
-  // Has no C++ function: beside the other forms its arguments would be taken for theirs.
+  // Has no C++ function: its arguments would be taken for those of the other overloads.
   OpBuilder& python_only() {
     def_->cpp_function = false;
     return *this;

@@ -48,7 +48,7 @@ class Node : public RefCounted {
   uint64_t sequence;
   // Makes it more than that of a node below, which another thread may have made.
   void number_after(const Node& below);
-  int32_t mark = -1;  // where in a captured graph the op stands (Tracer::mark)
+  int32_t mark = -1;  // where in a captured graph the op is (Tracer::mark)
   // Outputs whose gradient is kept or hooked. What they have for it, not they themselves, which would be a cycle.
   SmallVec<std::pair<uint32_t, std::shared_ptr<AutogradMeta>>, 1> retained;
 };

@@ -7,6 +7,7 @@
 
 namespace holon {
 
+// How tensors are printed.
 struct PrintOptions {
   std::string prefix = "holon";  // of names such as holon.float32; a package of the same names sets its own
   // A global tensor's text shows the whole value, so that printing is collective; what follows the values is broken

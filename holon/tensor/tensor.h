@@ -31,6 +31,7 @@ namespace indexing {
 struct Index;
 }
 
+// What the handles of one tensor share.
 class TensorImpl final : public RefCounted {
  public:
   Array array;  // this rank's local data; undefined on a rank outside the placement
@@ -59,21 +60,25 @@ class Tensor {
   // Of variables only: x[0] = y would change nothing but the handle that x[0] returned. index_put_(x, {0}, y) writes.
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
+  // A tensor of this rank's array.
   static Tensor local(Array array);
   // local_part: this rank's part of the logical tensor; undefined outside the placement.
   static Tensor global(Array local_part, const Dims& shape, DType dtype, const GlobalSpec* spec);
   // One without data, which a capture makes a symbol. spec: nullptr for a local one.
   static Tensor without_data(const Dims& shape, DType dtype, const GlobalSpec* spec, Device device);
 
+  // Whether it has a value at all; the object that handles share.
   bool defined() const { return static_cast<bool>(impl_); }
   TensorImpl* impl() const { return impl_.get(); }
   const Ref<TensorImpl>& ref() const { return impl_; }
 
+  // Of the whole tensor, on every rank. Errors of size(): an axis that is out of range.
   const Dims& shape() const { return here().shape; }
   int64_t size(int64_t dim) const;
   int ndim() const { return here().shape.size(); }
   int64_t numel() const { return here().shape.numel(); }
   DType dtype() const { return here().dtype; }
+  // Which kind it is; spec(): placement and nd_sbp of a global tensor, nullptr for a local one.
   bool is_local() const { return !here().spec; }
   bool is_global() const { return here().spec; }
   const GlobalSpec* spec() const { return here().spec; }
@@ -97,6 +102,7 @@ class Tensor {
   template <class T>
   void data() const&& = delete;
 
+  // Whether backward() computes a gradient for it.
   bool requires_grad() const { return here().requires_grad; }
   // Errors: a tensor of integers; turning it off on a result of a recorded op.
   Tensor& set_requires_grad(bool on = true);
@@ -110,6 +116,8 @@ class Tensor {
   }
   // The same for values that a program looks at: while a graph is captured, parameters and buffers have none either.
   void require_constant(const char* what) const;
+  // The gradient that backward() has accumulated, or undefined; retain_grad() keeps that of a tensor which is not a
+  // leaf.
   Tensor grad() const;
   void set_grad(Tensor grad);
   void retain_grad();
@@ -197,12 +205,14 @@ class Tensor {
   Ref<TensorImpl> impl_;
 };
 
+// What only leaves and tensors with hooks have.
 struct AutogradMeta : std::enable_shared_from_this<AutogradMeta> {
   Tensor grad;
   bool retain_grad = false;
   std::vector<std::function<Tensor(const Tensor&)>> hooks;
 };
 
+// A short list of tensors, such as the results of build().
 using TensorVec = SmallVec<Tensor, 4>;
 
 // Tensors as an argument: a vector, an array, {x, y}. It is a view, for the time of a call. What functions return is a

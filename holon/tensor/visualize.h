@@ -12,7 +12,7 @@ namespace holon {
 
 // A part that some ranks hold.
 struct PictureCell {
-  // For each copy of the part the ranks whose values add up to it: one rank, unless it lies as partial sums.
+  // For each copy of the part the ranks whose values add up to it: one rank, unless it is a partial sum.
   std::vector<std::vector<int>> copies;
   bool here = false;         // this rank is one of them
   std::string text() const;  // "rank 0", "ranks 0, 1", "ranks 0 + 1", "ranks 0 + 1 = 2 + 3"
@@ -25,15 +25,18 @@ struct PicturePlane {
   std::vector<PictureCell> cells;  // row by row
 };
 
+// Which rank holds what, as text and as SVG.
 struct Picture {
   std::string title;  // "float32 [4, 8], S(0) on placement(...)"
   std::vector<PicturePlane> planes;
   std::vector<std::string> notes;    // ranks that hold nothing, planes that were left out
   bool rows = true, columns = true;  // whether the tensor has these axes: of a vector there are only columns
+  // For a terminal, and as an SVG document.
   std::string text() const;
   std::string svg() const;
 };
 
+// Of a tensor. Not collective.
 Picture picture(const Tensor& t);
 // Of a global tensor that need not be there.
 Picture picture(const Dims& shape, DType dtype, const GlobalSpec* spec);

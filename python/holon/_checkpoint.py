@@ -24,7 +24,7 @@ def load(path, map_location=None, global_src_rank=None, *, sbp=None):
     """Returns what save() wrote to path, or the tensors of any other safetensors file as a dict.
     Nothing in a file is ever run.
 
-    Tensors of a file are local. Those of a folder that were global come back as they lay or, where ranks of their
+    Tensors of a file are local. Those of a folder that were global come back with their sbp or, where ranks of their
     placement are not there, on all ranks; every rank reads its own part. map_location: a device, for whole local
     tensors, or a placement, for global ones (broadcast, or as sbp says). global_src_rank: only that rank reads, and all
     tensors become global, broadcast on a placement of it alone; load_state_dict() brings them to the parameters'

@@ -241,7 +241,7 @@ void ArgParser::make_mask_bool(ReadyCall* call) const {
   mask = OpCall("cast").in(mask).set("dtype", boolean).run();
 }
 
-// where(c, x, 0.5): numbers as tensors without axes beside the other inputs, in the dtype that they promote these to.
+// where(c, x, 0.5): numbers as tensors without axes like the other inputs, in the dtype that they promote these to.
 void ArgParser::wrap_numbers(std::span<const std::pair<size_t, Scalar>> numbers, ReadyCall* call) const {
   const Tensor* beside = nullptr;
   std::optional<DType> dtype;

@@ -322,7 +322,7 @@ class PyGraph final : public nn::Graph {
     return static_cast<uint64_t>(flags_) << 32 | static_cast<uint64_t>(structure);
   }
 
-  // A number for how the arguments are nested and for those that are no tensors. -1: not known, and not to be made.
+  // A number for how the arguments are nested and for those that are not tensors. -1: not known, and not to be made.
   int64_t structure_of(nb::handle args, nb::handle kwargs, Tensors& tensors, bool make) {
     const Py_ssize_t n = PyTuple_GET_SIZE(args.ptr());
     const bool named = PyDict_GET_SIZE(kwargs.ptr()) > 0;

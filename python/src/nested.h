@@ -20,7 +20,7 @@ nb::object take_apart(PyObject* value, Tensors& tensors);
 // The values of a tree, with these tensors in order. next: the first one's place, moved on.
 nb::object put_together(PyObject* tree, std::span<const Tensor> tensors, size_t* next);
 
-// Where in a tree, which is at `path`, the first constant stands that has no hash: "args[0]['mask'][2], a
+// Where in a tree, which is at `path`, the first constant is that has no hash: "args[0]['mask'][2], a
 // numpy.ndarray". False: all have one.
 bool find_unhashable(PyObject* tree, const std::string& path, std::string* found);
 

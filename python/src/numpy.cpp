@@ -96,7 +96,8 @@ nb::object numpy_of(const Array& a) {
     o->strides[i] = a.strides[i] * static_cast<Py_ssize_t>(size_bytes(a.dtype));
   }
   nb::object lent = nb::steal(reinterpret_cast<PyObject*>(o));
-  // Not initialised where it stands: the import lets other threads run, and those would wait for it with the lock held.
+  // Not initialised where it is declared: the import lets other threads run, and those would wait for it with the lock
+  // held.
   static PyObject* asarray = nullptr;
   if (!asarray) {
     nb::object found = nb::module_::import_("numpy").attr("asarray");

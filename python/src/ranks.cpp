@@ -41,7 +41,7 @@ namespace {
 // A thread that does not hold the lock (one of the core's own) has nothing to give up.
 void* release_lock() { return Py_IsInitialized() && PyGILState_Check() ? PyEval_SaveThread() : nullptr; }
 void take_lock(void* state) { PyEval_RestoreThread(static_cast<PyThreadState*>(state)); }
-// Ctrl-C ends a wait. Off the main thread Python has no signals to look at, but another thread may have asked for an
+// Ctrl-C ends a wait. Off the main thread Python has no signals to look at, but another thread may have requested an
 // exception (PyThreadState_SetAsyncExc), which only running code raises.
 void look_at_signals() {
   nb::gil_scoped_acquire gil;

@@ -1,4 +1,4 @@
-// Properties of Tensor, and the methods that are no ops.
+// Properties of Tensor, and the methods that are not ops.
 #include "call.h"
 #include "global_mode.h"
 #include "holon/base/context.h"
@@ -22,7 +22,7 @@ PyObject* get(PyObject* self, void*) {
 PyObject* flag(bool b) { return PyBool_FromLong(b); }
 PyObject* get_shape(const Tensor& t) { return size_object(t.shape()).release().ptr(); }
 PyObject* get_dtype(const Tensor& t) { return dtype_object(t.dtype()).release().ptr(); }
-// Inside global_mode a global tensor tells a device too, to make tensors beside it.
+// Inside global_mode a global tensor has a device, too, to make tensors like it.
 PyObject* get_device(const Tensor& t) {
   return nb::cast(t.is_global() && global_mode().enabled ? t.placement().device() : t.device()).release().ptr();
 }

@@ -407,7 +407,7 @@ void bind_tensor_type(nb::module_& m) {
   PyType_Spec spec = {"holon.Tensor", sizeof(TensorObject), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
   tensor_type = reinterpret_cast<PyTypeObject*>(checked(PyType_FromSpec(&spec)));
   nb::handle type(reinterpret_cast<PyObject*>(tensor_type));
-  // numpy's operators leave an array or number of theirs beside a tensor to the tensor.
+  // numpy's operators leave an array or number with a tensor to the tensor.
   nb::setattr(type, "__array_priority__", nb::int_(1000));
   m.attr("Tensor") = type;
 }

@@ -37,7 +37,7 @@ def page_of(pages, name):
 def test_nothing_fails_or_lacks(reference):
     pages, done = reference
     assert done.returncode == 0, done.stderr
-    assert {"README.md", "ops.md", "modules.md", "optim.md", "settings.md"} <= set(pages)
+    assert {"README.md", "ops.md", "modules.md", "optim.md", "settings.md", "cpp/README.md", "cpp/nn.md"} <= set(pages)
 
 
 def test_every_op_has_a_section(reference):

@@ -136,11 +136,11 @@ def test_the_site(written_reference, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     pages = {str(p.relative_to(tmp_path)): p.read_text() for p in tmp_path.rglob("*.html")}
-    assert {"index.html", "docs/tutorial.html", "docs/guides/graph.html", "docs/reference/ops/matmul.html"} <= set(
-        pages
-    )
+    shown = "tutorial/python tutorial/cpp guides/graph reference/ops/matmul reference/cpp/nn".split()
+    assert {"index.html", *(f"docs/{name}.html" for name in shown)} <= set(pages)
     found = {d["location"] for d in json.loads((tmp_path / "search/search_index.json").read_text())["docs"]}
     assert {"docs/reference/ops/matmul.html#linear", "docs/guides/pipelines.html#schedules"} <= found
+    assert "docs/reference/cpp/nn.html#linear" in found
     for name, text in pages.items():
         loaded = re.findall(r"<(?:script|img|iframe)[^>]* src=[\"']?(http[^\"' >]+)", text)
         loaded += re.findall(r"<link[^>]* href=[\"']?(http[^\"' >]+)", text)

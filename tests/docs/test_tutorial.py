@@ -1,4 +1,4 @@
-"""docs/tutorial.ipynb: its cells print what is stored with them, and run unchanged, without their magics,
+"""docs/tutorial/python.ipynb: its cells print what is stored with them, and run unchanged, without their magics,
 under the launcher."""
 
 import json
@@ -12,7 +12,7 @@ from harness.notebook import printed, text
 from harness.ranks import environment
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = (ROOT / "docs/tutorial.ipynb").read_text()
+TEXT = (ROOT / "docs/tutorial/python.ipynb").read_text()
 CELLS = [cell for cell in json.loads(TEXT)["cells"] if cell["cell_type"] == "code"]
 
 
@@ -24,7 +24,7 @@ def without_magics(source):
 def test_a_kernel_shows_what_is_stored():
     for name in ("nbformat", "nbclient", "ipykernel"):
         pytest.importorskip(name, reason="needs nbformat, nbclient and ipykernel")
-    notebook.check(ROOT / "docs/tutorial.ipynb")
+    notebook.check(ROOT / "docs/tutorial/python.ipynb")
 
 
 @pytest.mark.slow

@@ -29,6 +29,16 @@ TEXT = {
     r"(inside|outside) of(?! it\b)": "inside, outside",
     r"anew|but for": "again, except",
 }
+# In comments of the library and of the examples, too: where a word has one meaning, and that is the wrong one.
+COMMENTS = {
+    r"[Ll]ies?|as (it|they) lay": "is, is stored, is distributed",
+    r"[Ss]tands?(?![-_])|stood": "is, represents",
+    r"tak(en|es|e) (\w+ )?down": "recorded",
+    r"but for|anew": "except, again",
+    r"(?<![Tt]here )(?<![Hh]ere )(is|are) no(?! longer)": "is not a",
+    r"beside": "next to, with, in addition to",
+    r"asked for": "requested",
+}
 # In names: one that contains the word.
 NAMES = {
     r"kBox(?!ing)|BoxCost|merge_boxes|is_single_box(?!ing)": "boxing",
@@ -54,6 +64,13 @@ def tracked(*patterns):
 def texts(path):
     """[(line, text)] of what a user may read in a file."""
     return list(read(path))
+
+
+@functools.cache
+def comments(path):
+    """[(line, text)] of the comments in a C++ file."""
+    source = path.read_text()
+    return [(source.count("\n", 0, m.start()) + 1, m[0]) for m in LITERAL.finditer(source) if m[0].startswith("//")]
 
 
 def read(path):
@@ -82,6 +99,13 @@ def test_texts(word):
     assert not wrong, f"docs/glossary.md has another word: {TEXT[word]}"
 
 
+@pytest.mark.parametrize("word", COMMENTS)
+def test_comments(word):
+    names = tracked("holon/*.h", "holon/*.cpp", "holon/*.cu", "python/src/*", "examples/*.cpp", "examples/*.h")
+    wrong = [f"{n}:{w}" for n in names for w in found(comments(ROOT / n), word)]
+    assert not wrong, f"write: {COMMENTS[word]}"
+
+
 @pytest.mark.parametrize("word", NAMES)
 def test_names(word):
     wrong = []
@@ -93,6 +117,10 @@ def test_names(word):
 
 def test_the_words_are_found(tmp_path):
     path = tmp_path / "a.cpp"
-    path.write_text('// a giver\nfail("the giver "\n     "lies on {}", x);\n')
+    path.write_text('// a giver\nfail("the giver "\n     "lies on {}", x);  // it stands for "x"\n')
     assert found(texts(path), "givers?") == ['2: "the giver lies on {}"']
     assert found(texts(path), r"lies on") and not found(texts(path), "takers?")
+    assert found(comments(path), "stands") and not found(comments(path), "lies")
+    texts_of = {"there is no peer": False, "it is no peer": True, "understands": False, "a stand-in": False}
+    for text, wrong in texts_of.items():
+        assert wrong == any(found([(1, text)], word) for word in COMMENTS), text

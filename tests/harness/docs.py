@@ -81,7 +81,7 @@ def line_pattern(line):
 
 
 def in_order(want, got):
-    """Whether the lines match one after the other; a line of `...` alone stands for any number of them."""
+    """Whether the lines match one after the other; a line of `...` alone matches any number of them."""
     if not want:
         return not got
     if want[0].strip() == "...":
@@ -90,7 +90,7 @@ def in_order(want, got):
 
 
 def differs(expected, printed, ordered):
-    """Why `printed` is not what the page says, or None. `...` stands for any text: within a line, or, alone on a line,
+    """Why `printed` is not what the page says, or None. `...` matches any text: within a line, or, alone on a line,
     for any lines. Ranks print in no order among each other: unordered, every line expected must be there once, and no
     other."""
     want, got = expected.strip().splitlines(), [x.rstrip() for x in printed.strip().splitlines()]

@@ -1,5 +1,5 @@
 """Names that programs for OneFlow 0.7-0.9 use: counted in OneFlow's own tests of global tensors and graphs and in
-LiBai, with what stands beside them in OneFlow. By the dotted path that they lie under; "" is the package itself."""
+LiBai, with what is next to them in OneFlow. By the dotted path that they are under; "" is the package itself."""
 
 # Each of these is a function of the package or of nn.functional, or a method of Tensor.
 OPERATORS = """

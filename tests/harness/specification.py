@@ -1,4 +1,4 @@
-"""The specification's own programs, where they lie above this repository."""
+"""The specification's own programs, where they are above this repository."""
 
 from pathlib import Path
 

@@ -319,7 +319,7 @@ def test_convolutions(n):
     y = layer(x)
     same(back(y), getattr(F, f"conv_transpose{n}d")(y, back.weight, back.bias, 2, 1, 1, 2))
     assert back(y, output_size=X[n][2:]).shape == X[n] == back(y).shape
-    with pytest.raises(ValueError, match="it must lie from"):
+    with pytest.raises(ValueError, match="it must be from"):
         back(y, output_size=(99,) * n)
 
 

@@ -12,7 +12,7 @@ DTYPES = ["bool", "uint8", "int8", "int32", "int64", "float16", "bfloat16", "flo
 MOST_LAYOUTS = 4096
 # What an op refuses may be any of these; anything else is a defect and is not caught.
 REFUSED = (TypeError, ValueError, RuntimeError, IndexError, NotImplementedError)
-# Ops whose layouts are what they are asked for, so that a list of signatures would say nothing.
+# Ops whose layouts are arguments, so that a list of signatures would be meaningless.
 LAYOUT_REASONS = {
     "to_global": "takes every sbp to every other; `holon.explain` tells what a conversion moves",
     "to_local": "takes every sbp; the result is this rank's part",
@@ -125,7 +125,7 @@ def on_ranks(call, layouts, n=2):
             p: t.to_global(where, holon.sbp.broadcast).to_global(sbp=sbp)
             for (p, t), sbp in zip(tensors.items(), layouts)
         }
-        # A body may move data by itself, which is no boxing, and boxing may be a mere slicing of what is there.
+        # A body may move data by itself, which is not boxing, and boxing may be a mere slicing of what is there.
         counted = lambda: (_C.boxing_counters()["events"], _C.comm_stats()["bytes_read"])
         before = counted()
         with holon.boxing_policy("raise"):
@@ -148,11 +148,11 @@ def signatures(call):
     tensors = call.tensors()
     if not tensors:
         made = any(a["name"] == "sbp" for a in op["args"])
-        return [], "the result has the `placement` and `sbp` that are asked for" if made else "it takes no tensors"
+        return [], "the result has the `placement` and `sbp` that are passed" if made else "it takes no tensors"
     if not op["composed"]:
         return _C.signatures_of_call(op["public_name"], *call.args, **call.kwargs), "derived from the rule"
     every = list(itertools.product(*(layouts_of(t) for t in tensors.values())))
-    # Where not all can be tried: first those that lay the tensors out alike.
+    # Where not all can be tried: first those with the same layout for all tensors.
     every.sort(key=lambda layouts: len({short(s) for s in layouts}))
     found = []
     for layouts in every[:MOST_LAYOUTS]:

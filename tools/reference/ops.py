@@ -1,4 +1,4 @@
-"""The pages of the ops: ops.md, one line each, and ops/<room>.md with a section for each public name."""
+"""The pages of the ops: ops.md, one line each, and ops/<family>.md with a section for each public name."""
 
 import re
 import sys
@@ -146,15 +146,15 @@ def pages(note, problems):
         # Hidden ops, which only gradients and bodies call, are left out.
         if op["function"] or op["method"]:
             names.setdefault(op["public_name"], []).append(Form(op, problems))
-    by_room = {}
+    by_family = {}
     for name, forms in names.items():
-        by_room.setdefault(forms[0].op["family"], []).append(name)
+        by_family.setdefault(forms[0].op["family"], []).append(name)
     made, index = {}, []
-    for room in sorted(by_room):
-        declared = source(room)
+    for family in sorted(by_family):
+        declared = source(family)
         where = f"`{declared.relative_to(ROOT)}`" if declared else "a library"
         page = [
-            f"# {room}",
+            f"# {family}",
             "",
             note,
             f"{intro(declared) if declared else ''}",
@@ -163,12 +163,12 @@ def pages(note, problems):
             "",
         ]
         index += [
-            f"## [{room}](ops/{room}.md)",
+            f"## [{family}](ops/{family}.md)",
             "",
             "| op | what it does | gradient | dtypes |",
             "| --- | --- | --- | --- |",
         ]
-        for name in sorted(by_room[room]):
+        for name in sorted(by_family[family]):
             page += [f"## {name}", ""]
             for form in names[name]:
                 page += form.lines()
@@ -177,9 +177,9 @@ def pages(note, problems):
             forms = f" ({len(names[name])} forms)" if len(names[name]) > 1 else ""
             grad = "twice" if first.gradients[1] else "yes" if first.gradients[0] else ""
             doc = cell(first_sentence(first.op["doc"]))
-            index.append(f"| [{name}](ops/{room}.md#{name}){forms} | {doc} | {grad} | {works} |")
+            index.append(f"| [{name}](ops/{family}.md#{name}){forms} | {doc} | {grad} | {works} |")
         index.append("")
-        made[f"ops/{room}.md"] = "\n".join(page)
+        made[f"ops/{family}.md"] = "\n".join(page)
     head = [
         "# Ops",
         "",
@@ -194,12 +194,12 @@ def pages(note, problems):
     return made, len(names)
 
 
-HOW_TO_READ = """On the pages of the rooms, examples ran when the page was made, after `import holon as flow`;
-so did what stands below them, with the example's arguments:
+HOW_TO_READ = """On the pages of the families, examples ran when the page was made, after `import holon as flow`;
+so did what is below them, with the example's arguments:
 
 - *dtypes* that the arguments took; those that are named together were of one dtype.
 - *gradient*: of which arguments, and whether that gradient has a gradient itself.
 - *sbp*: the signatures for one axis of ranks: the layouts of the tensors, in order, and of the results. S(0) is split
   along axis 0, B broadcast, P partial sum. An input that fits none is redistributed to the one that moves least.
-  *rule* names the axes by factors: an axis whose factor stands in the result may be split in all operands that carry
-  it; one that stands in the operands alone is contracted and leaves a partial sum."""
+  *rule* names the axes by factors: an axis whose factor is in the result may be split in all operands that carry
+  it; one that is in the operands alone is contracted and leaves a partial sum."""

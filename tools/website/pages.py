@@ -72,7 +72,7 @@ class Pages:
         pages |= {written.relative_to(root) / p.relative_to(reference): p for p in reference.rglob("*.md")}
         self.markdown = {str(name) for name in pages}
         texts = {str(name): path.read_text() for name, path in pages.items()}
-        notebooks = {str(p.relative_to(root)): notebook.markdown(p) for p in root.glob("docs/*.ipynb")}
+        notebooks = {str(p.relative_to(root)): notebook.markdown(p) for p in root.glob("docs/**/*.ipynb")}
         found = {name: TITLE.search(text) for name, text in {**texts, **notebooks}.items()}
         self.titles = {name: title.group(1) for name, title in found.items() if title}
         for name, text in sorted(texts.items()):

@@ -526,7 +526,7 @@ class Launcher {
     if (first_failed_ < 0) return 0;
     Rank* culprit = &at_index(ranks_, first_failed_);
     if (Rank* origin = reported_failure(); origin && origin->failed()) culprit = origin;
-    // Other ranks may have written since: what matters stands last.
+    // Other ranks may have written since: what matters is last.
     std::string tail = culprit->tail;
     size_t cut = tail.size();
     for (int lines = 0; cut > 0 && lines <= kTailLines; --cut)

@@ -1,4 +1,4 @@
-// What ranks write, passed on by the launcher in whole lines. A reader that stands still (a pager, a terminal that is
+// What ranks write, passed on by the launcher in whole lines. A reader that has stopped (a pager, a terminal that is
 // held by Ctrl-S) holds up the ranks' output and never the launcher.
 #pragma once
 

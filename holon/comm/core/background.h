@@ -44,9 +44,9 @@ bool inherit_in_background(std::function<void()> (*capture)());
 // What they return for the current context.
 std::vector<std::function<void()>> inherited_in_background();
 
-// Whether the machine has something to run jobs with while ranks compute: a core for each rank beside those of its
-// threads (num_threads(), at the first call), or a network. Alike on all ranks that have as many threads; false in a
-// world of one. HOLON_OVERLAP=0 or 1 decides instead.
+// Whether the machine has something to run jobs with while ranks compute: a core for each rank in addition to those of
+// its threads (num_threads(), at the first call), or a network. Alike on all ranks that have as many threads; false in
+// a world of one. HOLON_OVERLAP=0 or 1 decides instead.
 bool background_pays();
 
 // Ends the rank's second thread: what it runs fails, what waits is dropped. To be called when the rank has ended.

@@ -37,11 +37,12 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  // The group's ranks in order, and how many they are.
   std::span<const int> ranks() const { return ranks_; }
   int size() const { return static_cast<int>(ranks_.size()); }
   int index() const { return index_; }  // this rank's place in ranks()
 
-  // Collective. Shows [data, data + bytes) to the group and returns when every member has shown its own: peer i's lies
+  // Collective. Shows [data, data + bytes) to the group and returns when every member has shown its own: peer i's is
   // at result[i], to be read until close(), and is aligned as the peer's own up to 64 bytes. Buffers of at most
   // kInlineBytes are copied at once, and so are buffers outside the memory that peers can reach. An open() after an
   // open() closes the first one. Errors: the group's calls differ (all members raise), a member is gone or late.

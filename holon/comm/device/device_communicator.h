@@ -111,7 +111,7 @@ DeviceCommunicatorFactory* device_communicator_factory(DeviceType type);  // nul
 // memory, and rank 0 of them says so once. Collective on first use. Errors: as communicator(ranks).
 DeviceCommunicator* device_communicator(std::span<const int> ranks, Device device);
 
-// In its scope what this rank computes next does not wait for its collectives, which are done beside it: their results
+// In its scope what this rank computes next does not wait for its collectives, which run in parallel: their results
 // may be used, and the memory that they read or write given to others, after join_device_communication() only.
 class DeviceOverlapScope {
  public:
@@ -122,7 +122,7 @@ class DeviceOverlapScope {
 };
 // Does not wait on the host. Errors: as check_device_communication().
 void join_device_communication();
-// Whether collectives are to be done beside computing, if there is a choice: not with HOLON_OVERLAP=0.
+// Whether collectives run in parallel with computing, if there is a choice: not with HOLON_OVERLAP=0.
 bool device_overlap_wanted();
 
 // Raises what has gone wrong in this rank's device communication. Does not wait; cheap.

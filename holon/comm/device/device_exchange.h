@@ -15,7 +15,7 @@ class DeviceCommunicator;
 class DeviceExchange {
  public:
   // The collective that the pulls amount to is taken where they fit it, alike on all members. Pre: they have one phase,
-  // but for an all_reduce.
+  // except in an all_reduce.
   DeviceExchange(int members, int me, const GroupPulls& pulls);
 
   // Collective. in: this rank's part, in one piece, or undefined; out likewise, written. Sums are taken in the order of
@@ -31,7 +31,7 @@ class DeviceExchange {
   };
   std::span<const Message> sends() const { return sends_; }
   std::span<const Message> receives() const { return receives_; }
-  // What sends() need beside the part: undefined where all are direct.
+  // What sends() need in addition to the part: undefined where all are direct.
   Array pack(const Array& in) const;
   // For receives() that are not direct; undefined where all are.
   Array make_received(DType dtype, Device device) const;
@@ -68,7 +68,7 @@ class DeviceExchange {
   std::vector<Region> packed_;  // what is copied into messages before they are sent
   std::vector<Taken> taken_;
   int64_t send_elements_ = 0, receive_elements_ = 0;  // that are packed, and that are not received in place
-  std::vector<Region> pieces_;  // of reduce_scatter: what each member gets; of all_gather: where each one's part lies
+  std::vector<Region> pieces_;  // of reduce_scatter: what each member gets; of all_gather: where each one's part is
   bool in_order_ = false;       // the pieces are one after the other
 };
 

@@ -1,8 +1,8 @@
 // Watches over a world of several hosts, in a thread of each rank: what happens on one host is told to the ranks of all
 // others at once, whatever they are doing, and a host of which nothing is heard any more is given up.
 //
-// A rank leaves its will in the store, which announces it when the rank's connection ends without a word; one rank of
-// each host listens there, and the next one does when that has ended.
+// A rank leaves its will in the store, which announces it when the rank's connection ends without a message; one rank
+// of each host listens there, and the next one does when that has ended.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,7 @@ class Chains {
     return s;
   }
 
-  // The block in which a scope lies, or -1.
+  // The block that a scope is in, or -1.
   int block_of(int32_t scope) {
     auto [it, fresh] = of_scope_.try_emplace(scope, -1);
     if (fresh)

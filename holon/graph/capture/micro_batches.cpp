@@ -48,7 +48,7 @@ std::vector<bool> of_inputs(const Graph& g) {
   return of;
 }
 
-// A node that makes another output of an output, beside the one that made it.
+// A node that makes another output of an output, in addition to the one that made it.
 Node after_output(Graph& g, ValueId& output, NodeKind kind, const GlobalSpec* spec) {
   Node n;
   n.kind = kind;

@@ -22,7 +22,7 @@ struct MicroBatches {
 // n micro-batches of equal rows where each rank's rows divide. A micro-batch has rows of each rank. Else, if uneven,
 // each rank's rows in a balanced split, one more for the first: no more micro-batches than ranks have rows, so that
 // none is empty. What the ranks' rows differ by is in the last. Errors (ValueError): rows do not divide, and uneven is
-// off; an input's rows are no multiple of the first input's, so that it is not known how they belong together.
+// off; an input's rows are not a multiple of the first input's, so that it is not known how they belong together.
 MicroBatches divide_rows(std::span<const Tensor> inputs, int n, bool uneven);
 
 // Rows of one of n equal micro-batches of the input. Errors (ValueError): each rank's rows do not divide.

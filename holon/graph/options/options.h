@@ -15,6 +15,7 @@
 
 namespace holon::graph {
 
+// The options of one compilation.
 struct CompileOptions {
   // Of the capture.
   std::optional<DType> amp;   // build() runs in an autocast region of this dtype
@@ -42,6 +43,7 @@ struct CompileOptions {
   bool operator==(const CompileOptions&) const = default;
 };
 
+// A value of any option.
 using OptionValue = std::variant<bool, int64_t, std::optional<DType>, std::string, std::vector<std::string>>;
 
 // One option of the table.

@@ -53,7 +53,7 @@ class Buckets {
     int64_t bytes;
   };
 
-  // What may run later than it stands: a sum over micro-batches, a view, one input and one reader each.
+  // What may run later than its place: a sum over micro-batches, a view, one input and one reader each.
   bool may_wait(const Node& n) const {
     return n.in.size() == 1 && n.out.size() == 1 && (n.kind == NodeKind::kAccumulate || (is_op(n) && n.op->view));
   }

@@ -1,7 +1,7 @@
 // Eager chooses a signature for each call by what its own inputs cost; here all readers of a result count as well,
 // backward's among them.
 //
-// Boxings that ops have asked for are taken away in thought: an input of a node is then a value, its source, in a
+// Boxings that ops need are left out here: an input of a node is then a value, its source, in a
 // wanted layout, and what all boxings cost is the sum over the different pairs of the two. The signature of a node is
 // changed, along one axis of the ranks, where that sum falls and the node holds no more bytes than before: of a chain
 // of nodes together, where the best of all ways is found by dynamic programming, and node by node, with boxings carried
@@ -357,7 +357,7 @@ class Choose {
     return sum;
   }
 
-  // Chooses the signatures of a chain's nodes together, for each axis of the ranks. What lies beside it stays as it is:
+  // Chooses the signatures of a chain's nodes together, for each axis of the ranks. What is next to it stays as it is:
   // where that is not of the chain itself, nothing is cheaper.
   bool improve_chain(const std::vector<size_t>& chain) {
     if (std::none_of(chain.begin(), chain.end(), [&](size_t at) { return is_redistributed(at); })) return false;
@@ -445,7 +445,7 @@ class Choose {
     return std::equal(a.begin(), a.end(), b.begin(), b.end());
   }
 
-  // What the node may be along one axis, as it is now first, without more copies of inputs beside the link, and, of the
+  // What the node may be along one axis, as it is now first, without more copies of inputs than the link's, and, of the
   // last node, without more bytes of results.
   std::vector<State> states_along(size_t at, int axis, const State& before, ValueId link, bool last) {
     const Known* k = known(at);
@@ -482,7 +482,7 @@ class Choose {
       for (int a = 0; a < now(n.out[0])->nd_sbp.size(); ++a) {
         for (size_t i = 0; i < n.in.size(); ++i)
           if (s.in[i] && !is_open_to(n, s, source(n.in[i]), now(source(n.in[i])), a)) return false;
-        // Those beside the chain, too.
+        // Those next to the chain, too.
         for (ValueId v : n.out)
           for (const Wanted& w : at_index(readers_, v))
             if (w.readers > 0 && w.spec->nd_sbp[a].is_partial() && !now(v)->nd_sbp[a].is_partial()) return false;

@@ -8,7 +8,7 @@ namespace holon::graph {
 
 namespace {
 
-// Computed of nothing, without a word between ranks. What is read of tensors from outside is not a constant: the
+// Computed from nothing, without a message between ranks. What is read of tensors from outside is not a constant: the
 // program may write to them between two steps.
 bool foldable(const Node& n) {
   if (!is_op(n) || n.op->random || n.pinned || n.section == Section::kOnceAfter) return false;

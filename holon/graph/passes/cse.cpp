@@ -11,7 +11,7 @@ namespace holon::graph {
 namespace {
 
 bool mergeable(const Node& n) {
-  // What a pass has pinned is there to be computed again; what the user asked for (forward) may serve others who ask
+  // What a pass has pinned is there to be computed again; what the user requested (forward) may serve others who ask
   // for the same.
   if (n.pinned && n.section != Section::kForward) return false;
   if (is_op(n)) return !n.op->random || n.draw >= 0 || n.op->counter_attr < 0 || n.attrs.has(n.op->counter_attr);

@@ -25,7 +25,7 @@ void fuse_norm(Graph& g, const CompileOptions& options);
 void fuse_matrices(Graph& g, const CompileOptions& options);
 
 // Chains of element-wise ops become kFused nodes: a value that only the chain reads never gets memory. Members of a
-// chain have one section, stage, shape and spec, and stand where the last of them stood.
+// chain have one section, stage, shape and spec, and take the place of the last of them.
 void fuse_elementwise(Graph& g, const CompileOptions& options);
 
 }  // namespace holon::graph

@@ -13,7 +13,7 @@ std::vector<bool> parameter_values(const Graph& g);
 // Whether a step from one layout to another has some rank read of another.
 bool reads_peers(const Value& v, const GlobalSpec* from, const GlobalSpec* to);
 
-// Whether the node gathers a parameter that lies split, without having been asked to by the user.
+// Whether the node gathers a split parameter without a request of the user.
 bool is_parameter_copy(const Graph& g, const Node& n, const std::vector<bool>& of_parameter);
 
 // Of boxings: parameters that are moved, and seconds.

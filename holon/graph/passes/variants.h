@@ -8,7 +8,7 @@
 
 namespace holon::graph {
 
-// The graph with all of these as its variants: what happens for each micro-batch stands once for each variant, what
+// The graph with all of these as its variants: what happens for each micro-batch is there once for each variant, what
 // happens once per step is the first one's, as are scopes, externals and updates. variant_of: of each micro-batch.
 // Nothing where the variants do not come to the same sums over micro-batches; missing: if not null, gets the parameter
 // whose gradient that is. Pre: passes have run on each, with the same options.

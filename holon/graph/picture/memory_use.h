@@ -1,5 +1,5 @@
-// The memory of a step on a rank, over its instructions: what the planned lifetimes say, with what is there beside the
-// arena.
+// The memory of a step on a rank, over its instructions: what the planned lifetimes are, with what is there in addition
+// to the arena.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ struct MemoryUse {
   int rank = 0;
   std::vector<MemoryBytes> at;  // while each instruction runs
   std::vector<MemoryTask> tasks;
-  int64_t arena_bytes = 0;     // the block in which the values lie; at least their peak
+  int64_t arena_bytes = 0;     // the block that holds the values; at least their peak
   std::vector<int64_t> arena;  // bytes in it, while each instruction runs
 
   size_t peak() const;  // the first instruction at which the most is there

@@ -1,4 +1,5 @@
-// A stage's nodes by module, as a picture shows them: frames in frames, with backward beside the forward it belongs to.
+// A stage's nodes by module, as a picture shows them: frames in frames, with backward next to the forward it belongs
+// to.
 #pragma once
 
 #include <memory>

@@ -103,7 +103,7 @@ class Drawing {
       x += width + kApart;
       bottom = std::max(bottom, height);
     }
-    // Arrows lie over the frames and under the items.
+    // Arrows are drawn over the frames and under the items.
     arrows();
     Svg d;
     d.body = frames_.body + arrows_.body + items_svg_.body;
@@ -403,7 +403,7 @@ class Drawing {
       items_svg_.text(item.x + 18, item.y + kItem + 10.5, cut(item.type, kLetters + 2), "class=\"type over\"");
   }
 
-  // From who makes a value to who reads it. Neighbours of a lane get a short arrow, others a curve beside the lane;
+  // From who makes a value to who reads it. Neighbours of a lane get a short arrow, others a curve next to the lane;
   // from stage to stage a thick one with what moves.
   void arrows() {
     std::set<std::pair<int, int>> done;
@@ -436,7 +436,7 @@ class Drawing {
       return fmt::format("M{:.1f} {:.1f}C{:.1f} {:.1f} {:.1f} {:.1f} {:.1f} {:.1f}", x1, y1, x1 + bend, y1, x2 - bend,
                          y2, x2, y2);
     }
-    // Several ways lie next to each other.
+    // Several ways are next to each other.
     const double apart = 3.0 * (ways_++ % 3), along = kHeads + 8 + apart;
     const double up = leaves ? (right ? from.x + from.width : from.x) + side * (kApart / 4 + apart)
                              : x1 + side * (kBetween / 2 - 3 + apart),
@@ -455,7 +455,7 @@ class Drawing {
                                b.boxing ? colour_of(b) : "#1f8a7d"));
       return;
     }
-    if (a.lane != b.lane) return;  // what backward keeps of forward: the frame beside it says so
+    if (a.lane != b.lane) return;  // what backward keeps of forward: the frame next to it shows it
     const bool up = b.lane == Lane::kBackward;
     const double distance = (up ? a.y - b.y : b.y - a.y);
     if (distance <= 0) return;

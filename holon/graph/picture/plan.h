@@ -15,7 +15,7 @@ struct PlotOptions {
 };
 
 // An SVG with stages as columns from left to right and modules as frames in each other. Forward runs down in the left
-// lane of a column, backward runs up in the right one beside it; what happens once per step stands above and below.
+// lane of a column, backward runs up in the right one next to it; what happens once per step is above and below.
 // Items name their op and the parameters that it reads, with the type and sbp of what they make. Boxings are coloured
 // by what the planner chose and say how many bytes a rank reads at most. Deterministic, and alike on all ranks.
 std::string plan_svg(const Graph& g, const PlotOptions& options = {});

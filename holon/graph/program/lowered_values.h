@@ -61,7 +61,7 @@ class LoweredValues {
   }
 
   int32_t new_buffer(size_t bytes, Device device, Buffer::Kind kind = Buffer::Kind::kArena);
-  // Keeps an array that is no value's for instructions to refer to.
+  // Keeps an array that belongs to no value for instructions to refer to.
   Array* keep(Array a) {
     program.arrays.push_back(std::move(a));
     return &program.arrays.back();

@@ -28,7 +28,7 @@ class Instruction {
   virtual std::string str() const = 0;
   // For traces: what it does between stages or threads ("receive", "wait"); nullptr for the work of its node.
   virtual const char* verb() const { return nullptr; }
-  virtual bool waits() const { return false; }  // run() may stand still until another rank or thread has done something
+  virtual bool waits() const { return false; }  // run() may wait until another rank or thread has done something
   // All that it does is on one device and the same in every step, so that it can be recorded: unless its kernels need
   // the host. Asked for before and after the first step.
   virtual bool records() const { return false; }
@@ -106,8 +106,8 @@ struct Program {
   std::deque<Array> arrays;  // addresses stay
   std::vector<Buffer> buffers;
   std::vector<OutputPart> outputs;
-  // Of each input: rows (from, to) to be moved before the micro-batches lie one after the other; none: they do, or each
-  // lies together somewhere.
+  // Of each input: rows (from, to) to be moved before the micro-batches are one after the other; none: they do, or each
+  // is together somewhere.
   std::vector<std::vector<RowPiece>> moved_rows;
   std::deque<UpdateGroup> updates;
   std::unique_ptr<LossScale> loss_scale;  // nullptr: losses have none

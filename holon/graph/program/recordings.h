@@ -3,8 +3,8 @@
 // Recorded are runs of neighbours that do the same in every step. What draws random numbers does: it reads where the
 // step's draws begin from a block of device memory that is written before each step. So do updates, whose numbers (the
 // learning rate, what depends on the step) are there, too, and collectives between devices, in their own branch
-// beside the computing where they are summed in the background. What needs the host (an op without a kernel on the
-// device, a number that is read back, a clipping, an update that depends on finite gradients) or sends between
+// in parallel with the computing where they are summed in the background. What needs the host (an op without a kernel
+// on the device, a number that is read back, a clipping, an update that depends on finite gradients) or sends between
 // stages stays as it is. The first step finds out, the second one records, and a recording that fails is never tried
 // again: then everything is launched one by one.
 //
@@ -78,7 +78,7 @@ class Recordings {
   void capture(Range& range);
   void launch(Range& range);
   void give_up(const char* why);
-  // Where the parameters and other values from outside lie.
+  // Where the parameters and other values from outside are.
   bool moved();
   // What the updates' next step would be; false where one cannot be recorded now. changed: the recorded ones are
   // others.

@@ -19,7 +19,7 @@ void check(const Schedule& schedule);
 
 // Whether the devices also come to an end if a send waits until its receiver asks for it, which it does right before
 // the task that needs it. 1F1B with several micro-batches does not: neighbours send to each other at once. why: if not
-// null and the answer is no, gets the sentence that says who waits for whom. Errors: those of check.
+// null, and they do not, receives a sentence about who waits for whom. Errors: those of check.
 bool deadlock_free_with_rendezvous(const Schedule& schedule, std::string* why = nullptr);
 
 }  // namespace holon::graph

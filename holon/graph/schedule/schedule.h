@@ -46,7 +46,7 @@ Schedule sequential(int stages, int micro_batches, bool training = true);
 inline constexpr const char* kAutoSchedule = "auto";
 
 // The table of the scheme of this name (scheme.h) for any device_of_stage. Errors: no scheme has the name, devices
-// below 0, lists by the scheme that are no schedule (check.h), naming the scheme, the device and the task.
+// below 0, lists by the scheme that are not a schedule (check.h), naming the scheme, the device and the task.
 Schedule make_schedule(std::string_view name, const std::vector<int>& device_of_stage, int micro_batches,
                        bool training = true);
 

@@ -49,7 +49,7 @@ std::vector<int> peak_in_flight(const Schedule& schedule);
 // micro-batches, when sends take no time. With p = devices, m = micro_batches and v = chunks_per_device:
 //   "gpipe", "1f1b"  (p - 1) / (m + p - 1)
 //   "interleaved"    (p - 1) / (v m + p - 1), for m a multiple of p
-// The others' formulas are of an idle time a device, and stand in their files. Errors (ValueError): a name that no
+// The others' formulas are of an idle time a device, and are in their files. Errors (ValueError): a name that no
 // scheme or one without a formula has, a case that the formula does not cover, a size below 1, costs below 0 or not
 // finite.
 double bubble_formula(std::string_view name, int devices, int micro_batches, int chunks_per_device = 1,

@@ -269,7 +269,7 @@ void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k,
                        for (int64_t r = 0; r < rows; ++r) mask.apply(p + r * kKeys, i + r, j, keys);
                      loops.probabilities(p, rows, keys, see.first, see.step, sums + i);
                      const float* seen = p;
-                     // What lies beyond the keys in dp is old, but finite, and is multiplied by a probability of 0.
+                     // What is beyond the keys in dp is old, but finite, and is multiplied by a probability of 0.
                      if (keys < kKeys) std::fill_n(dp, rows * kKeys, 0.0f);
                      gemm(rows, keys, n.e, 1, hdo.rows(i), {vt, kKeys, 1}, 0, dp, kKeys);
                      if (drop) {

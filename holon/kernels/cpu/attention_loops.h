@@ -5,7 +5,7 @@
 
 namespace holon::kernels {
 
-// Rows of scores lie `kScoreStride` apart; loops run to it, so what lies beyond the keys is written with zeros.
+// Rows of scores are `kScoreStride` apart; loops run to it, so what is beyond the keys is written with zeros.
 inline constexpr int64_t kScoreStride = 128;
 
 struct AttentionLoops {

@@ -40,7 +40,7 @@ bool has_strides(const Array& x, const Dims& wanted) {
   return true;
 }
 
-// How the elements lie: images of channels of `inner` adjacent elements, or, where inner is 1, rows of adjacent
+// How the elements are stored: images of channels of `inner` adjacent elements, or, where inner is 1, rows of adjacent
 // channels.
 struct Layout {
   int64_t images, channels, inner;

@@ -47,7 +47,7 @@ struct Entry {
   memory::desc from, to;  // of a reorder
 };
 
-// A pure cache, one per thread, since primitives are not to be shared while they run. When it is full it starts anew.
+// A pure cache, one per thread, since primitives are not to be shared while they run. When it is full it starts again.
 Entry& cached(const Key& key, Entry (*make)(const Key&)) {
   constexpr size_t kMost = 256;
   thread_local std::unordered_map<Key, Entry, KeyHash> cache;

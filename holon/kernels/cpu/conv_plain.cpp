@@ -68,7 +68,7 @@ void over_columns(const Shape& s, const Conv2d& conv, F&& f) {
     for (int64_t a = 0; a < s.kernel[0]; ++a)
       for (int64_t i = 0; i < s.kernel[1]; ++i)
         for (int64_t j = 0; j < s.kernel[2]; ++j, ++row) {
-          // Columns whose input w0 + q * stride lies in [0, w).
+          // Columns whose input w0 + q * stride is in [0, w).
           const int64_t w0 = j * conv.dilation[2] - conv.padding[2], step = conv.stride[2], w = s.in[2], ow = s.out[2];
           const int64_t first = w0 < 0 ? std::min((-w0 + step - 1) / step, ow) : 0;
           const int64_t end = std::max(first, std::min(ow, w > w0 ? (w - w0 + step - 1) / step : 0));

@@ -73,8 +73,8 @@ class RowPairs {
   int64_t shape_[kMaxAxes], steps_a_[kMaxAxes], steps_b_[kMaxAxes], at_[kMaxAxes] = {};
 };
 
-// Rows of index along its last axis, by threads if kParallel: f(byte offset in x of the row's first element but for the
-// indexed axis, that in other, the row's indices). A row's indices are checked before f sees them.
+// Rows of index along its last axis, by threads if kParallel: f(byte offset in x of the row's first element except for
+// the indexed axis, that in other, the row's indices). A row's indices are checked before f sees them.
 template <bool kParallel, class F>
 void for_each_indexed_row(const char* op, const Array& x, int axis, const Array& index, const Array& other,
                           AxisPart part, F&& f) {

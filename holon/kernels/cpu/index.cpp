@@ -123,7 +123,7 @@ void index_select(const Array& x, int axis, const Array& indices, Array& out, Ax
   Array from = x, to = out;
   from.shape[axis] = to.shape[axis] = 1;
   HOLON_CHECK(from.shape == to.shape, "index_select: {} into {}", x.shape, out.shape);
-  int64_t inner = 1;  // elements behind the axis, if they lie together in both
+  int64_t inner = 1;  // elements behind the axis, if they are together in both
   for (int a = x.ndim() - 1; a > axis && inner > 0; --a) {
     const bool together = x.shape[a] == 1 || (x.strides[a] == inner && out.strides[a] == inner);
     inner = together ? inner * x.shape[a] : 0;

@@ -32,7 +32,7 @@ struct LoopAxes {
   void simplify();
 };
 
-// dst[0 .. n) = the n elements of the given size that lie `stride` bytes apart, and the way back.
+// dst[0 .. n) = the n elements of the given size that are `stride` bytes apart, and the way back.
 void gather_elements(const std::byte* src, int64_t stride, size_t size, std::byte* dst, int64_t n);
 void scatter_elements(const std::byte* src, std::byte* dst, int64_t stride, size_t size, int64_t n);
 // The same with a conversion. scratch has room for n elements of `from`; it is not used where src is contiguous.

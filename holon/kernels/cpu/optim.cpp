@@ -48,7 +48,7 @@ struct Arrays {
   const Array* a[kMost] = {};
   uint32_t written = 0;  // bit k: array k is stored again
   DType compute = DType::kFloat32;
-  bool alike = true;   // one block of memory each, in the same order: walked through as it lies
+  bool alike = true;   // one block of memory each, in the same order: walked through as it is
   bool direct = true;  // and all in the compute type
   int64_t n = 0;
 };
@@ -73,7 +73,8 @@ Arrays together(std::initializer_list<const Array*> arrays, uint32_t written, co
   return t;
 }
 
-// Where m elements from logical index `at` on lie in an array that is no plain block: within one row of the last axis.
+// Where m elements from logical index `at` on are in an array that is not a plain block: within one row of the last
+// axis.
 std::byte* place(const Array& a, int64_t at, int64_t* stride) {
   const int64_t size = static_cast<int64_t>(size_bytes(a.dtype));
   const int last = a.ndim() - 1;
@@ -172,7 +173,7 @@ std::vector<Arrays> arrays_of(std::span<const UpdateTensor> tensors, uint32_t wr
   return all;
 }
 
-// Where the items lie on several devices: f(those of a device, their numbers) for each, and true.
+// If the items are on several devices: f(those of a device, their numbers) for each, and true.
 template <class Item, class DeviceOf, class F>
 bool by_device(std::span<const Item> items, DeviceOf&& device_of, F&& f) {
   auto same = [&](const Item& i) { return device_of(i) == device_of(items[0]); };

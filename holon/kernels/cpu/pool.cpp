@@ -80,7 +80,7 @@ std::vector<Run> runs(const Spans& list) {
   return result;
 }
 
-// Whether no place lies in two windows, and whether every place lies in one.
+// Whether no place is in two windows, and whether every place is in one.
 bool disjoint(const Spans& list) {
   for (size_t i = 0; i < list.size(); ++i)
     if (list[i].step != 1 || (i > 0 && list[i].start < list[i - 1].start + list[i - 1].count)) return false;
@@ -403,7 +403,7 @@ void max_pool2d(const Array& x, const Pool2d& pool, Array& out, Array* index) {
   if (out.numel() == 0) return;
   for (const Spans* list : {&p.rows, &p.cols})
     for (const Span& s : *list)
-      HOLON_CHECK(s.count > 0, "max_pool2d: a window of {} x {} lies wholly in the padding of {}.", pool.kernel[0],
+      HOLON_CHECK(s.count > 0, "max_pool2d: a window of {} x {} is wholly in the padding of {}.", pool.kernel[0],
                   pool.kernel[1], x.shape);
   const bool wide = index && index->dtype == DType::kInt64;
   Array places;
@@ -443,7 +443,7 @@ void max_pool2d_backward(const Array& dy, const Array& index, const Pool2d& pool
     return;
   }
   if (max_backward_fast(p, dy, index, pool, dx)) return;
-  // A gradient that lies another way than the places (behind a flatten) is brought to their order, which is the fast
+  // A gradient in another order than the places (behind a flatten) is brought to their order, which is the fast
   // one.
   if (dy.dtype == DType::kFloat32 && index.is_dense() && dy.strides != index.strides) {
     Array like = Array::empty_strided(dy.shape, index.strides, dy.dtype, dy.device);

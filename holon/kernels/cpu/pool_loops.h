@@ -9,7 +9,7 @@ namespace holon::kernels {
 struct WindowRun {
   int64_t row_step, col_step;  // inside a window
   int rows, cols;
-  int place, places_per_row;  // of the first element, in the whole window; only part of it may lie inside the input
+  int place, places_per_row;  // of the first element, in the whole window; only part of it may be inside the input
   int64_t channels, count;
   int64_t x_step, out_step, index_step;
 };
@@ -22,7 +22,7 @@ struct PlaneRun {
 
 struct PoolLoops {
   void (*max_channels)(const WindowRun&, const float* x, float* out, uint8_t* index);
-  // Adds dy to dx where index says so; with `set`, stores dy or zero (each place lies in one window).
+  // Adds dy to dx where index says so; with `set`, stores dy or zero (each place is in one window).
   void (*max_channels_backward)(const WindowRun&, const float* dy, const uint8_t* index, float* dx, bool set);
   void (*sum_channels)(const WindowRun&, float scale, const float* x, float* out);
   void (*sum_channels_backward)(const WindowRun&, float scale, const float* dy, float* dx, bool set);

@@ -44,7 +44,7 @@ namespace {
 
 constexpr int64_t kBlock = 512;  // elements that are drawn at a time
 
-// The bits of a few neighbouring groups, kept for the next run: short runs often lie in the same group.
+// The bits of a few neighbouring groups, kept for the next run: short runs are often in the same group.
 class Bits {
  public:
   Bits(const RandomPart& part, bool wide) : part_(part), wide_(wide), per_group_(wide ? 32 : 64) {}

@@ -254,7 +254,7 @@ void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
     });
     return;
   }
-  // Columns: the last kept axis lies side by side; tiles of it, for every index of the other kept axes.
+  // Columns: the last kept axis is adjacent in memory; tiles of it, for every index of the other kept axes.
   const int64_t length = s.kept.shape[k_last], rows = s.reduced.shape[r_last];
   const int64_t per_row = kept / length;
   int64_t tile = std::min(kTile, length);
@@ -323,7 +323,8 @@ void argreduce(bool max, const Array& a, int axis, Array& out) {
   const int64_t size = static_cast<int64_t>(size_bytes(a.dtype));
   const bool direct = a.dtype == row_type && l.in_stride == size;
   const size_t width = size_bytes(row_type);
-  // Other rows are converted block by block; the best so far and a block's best stand side by side for the decision.
+  // Other rows are converted block by block; the best so far and a block's best are next to each other for the
+  // decision.
   auto find_converted = [&](const std::byte* src) {
     alignas(64) std::byte block[kBlock * 8], scratch[kBlock * 8], pair[16];
     int64_t best = -1;

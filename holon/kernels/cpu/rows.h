@@ -25,7 +25,7 @@ class Rows {
  public:
   // Rows along the given axis. An array without axes is one row of one element.
   Rows(const Array& a, int axis, DType compute);
-  // Rows along the last `axes` axes together. Errors: axes that are no single row of equal steps (HOLON_CHECK); see
+  // Rows along the last `axes` axes together. Errors: axes that are not a single row of equal steps (HOLON_CHECK); see
   // with_rows().
   static Rows along_last(const Array& a, int axes, DType compute);
 

@@ -14,7 +14,7 @@ constexpr int64_t kBlockK = 400, kBlockM = 96;
 constexpr size_t kPackB = 1 << 20;
 static_assert(kPackB + kBlockK * kBlockM * sizeof(double) <= kPackBytes);
 
-// How a lies: its rows' values adjacent, its columns' values adjacent, or packed into tiles of kRows rows.
+// How a is stored: its rows' values adjacent, its columns' values adjacent, or packed into tiles of kRows rows.
 enum class Order { kRows, kColumns, kPacked };
 
 // One call's constants.
@@ -465,7 +465,7 @@ template <class T>
 void run(const GemmArgs<T>& g) {
   const bool row_a = g.a_col_stride == 1 || g.k == 1;
   const bool dots = takes_dots(g, row_a);
-  // A panel of b whose rows lie far apart collides in the first cache; a copy pays once several tiles use it.
+  // A panel of b whose rows are far apart collides in the first cache; a copy pays once several tiles use it.
   const bool blocks =
       !dots && (g.b_col_stride != 1 || (g.m > 2 * kRows && g.n * g.k * static_cast<int64_t>(sizeof(T)) > (64 << 10)));
   if (g.row_sums && (row_a || !blocks))

@@ -1,4 +1,4 @@
-// Sorting along the last axis: rows become keys, unsigned integers in the order that is asked for, with the place of
+// Sorting along the last axis: rows become keys, unsigned integers in the requested order, with the place of
 // their element behind them, so that sorting is stable and compares nothing but integers.
 #include <algorithm>
 #include <cstring>

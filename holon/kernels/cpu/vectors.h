@@ -1,6 +1,6 @@
 // Vector registers of the instruction set that is compiled for, as the vector types of GCC and Clang, for files that
 // are compiled once for each; HOLON_ISA names the namespace. Everything has internal linkage, so that no build's code
-// can stand in for another's.
+// can replace another's.
 #pragma once
 
 #include <cstdint>

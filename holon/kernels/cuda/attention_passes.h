@@ -160,7 +160,7 @@ struct BackwardTiles {
   }
 
   // use(n, stage) for each n of [0, count) when its tiles are there, while the next ones come that fetch(n, stage)
-  // asked for. What put(n, stage) stores before is there, too. Also waits for what was fetched before.
+  // requested. What put(n, stage) stores before is there, too. Also waits for what was fetched before.
   template <class Fetch, class Put, class Use>
   __device__ __forceinline__ void each(int count, Fetch&& fetch, Put&& put, Use&& use) const {
     if (count > 0) fetch(0, 0);

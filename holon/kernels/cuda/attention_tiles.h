@@ -77,7 +77,7 @@ __device__ __forceinline__ float power(float x) {
     return expf(x);
 }
 
-// Where a block stands: an image and a head, and which of its tiles.
+// Where a block works: an image and a head, and which of its tiles.
 struct Place {
   int image, head, tile;
 };
@@ -349,7 +349,7 @@ __device__ __forceinline__ void draw_kept(uint64_t* kept, const Numbers& p, int6
   const int shift = static_cast<int>(key % 64);
   const uint64_t row = draw_row(p, image, head, i);
   const uint64_t seed = draw_seed(p), counter = draw_counter(p);
-  // A half of the warp draws a group of 64: of a row each, where keys lie in one group, else of two neighbours.
+  // A half of the warp draws a group of 64: of a row each, where keys are in one group, else of two neighbours.
   const bool one = shift + keys <= 64;
   for (int r = 0; r < n; r += one ? 2 : 1) {
     const uint64_t of = (row + static_cast<uint64_t>(one ? r + half : r)) * static_cast<uint64_t>(p.groups) +

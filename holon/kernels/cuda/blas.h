@@ -9,15 +9,15 @@ namespace holon::kernels::cuda {
 
 enum class Act : uint8_t { kNone, kRelu, kGeluTanh };
 
-// A matrix of a batch, in elements. As it stands: element (i, j) at i * ld + j; transposed: at j * ld + i.
+// A matrix of a batch, in elements. As it is: element (i, j) at i * ld + j; transposed: at j * ld + i.
 struct Operand {
   int64_t ld = 0;
   int64_t batch_stride = 0;  // from matrix to matrix; 0: the same one for all
   bool transposed = false;
 };
 
-// d = act(alpha * a @ b + beta * c + bias) for each of a batch, where c and d lie alike, are not transposed, and may be
-// one.
+// d = act(alpha * a @ b + beta * c + bias) for each of a batch, where c and d have the same strides, are not
+// transposed, and may be one.
 struct Product {
   DType dtype = DType::kFloat32;           // of a and b: a floating one
   DType result = DType::kFloat32;          // of c, d and bias: the same or, for the two-byte ones, float32

@@ -46,7 +46,7 @@ DType dtype_of(const Chain& c, size_t array) {
   return array < c.inputs.size() ? c.inputs[array] : c.dtype_of(c.results[array - c.inputs.size()]);
 }
 
-// The most elements that packs of 16 bytes of the narrowest array have; bools and bytes beside others do not count.
+// The most elements that packs of 16 bytes of the narrowest array have; bools and bytes next to others do not count.
 int widest_pack(const Chain& c, const ChainAxis& inner) {
   size_t narrow = 8, narrowest = 8;
   bool wider = false;
@@ -168,7 +168,7 @@ class Writer {
     return fmt::format("Step<ops::{}, {}>::{}({})", op_of(s), type, variant, operands);
   }
 
-  // Where a pack lies in each array; of one axis, where an element does.
+  // Where a pack is in each array; of one axis, where an element does.
   void places() {
     line("struct Places {{");
     for (size_t k : moving()) line("  Place {};", array(k));
@@ -266,7 +266,7 @@ class Writer {
     return moves ? fmt::format("a.y{0} + {1}.y{0}", r, place) : fmt::format("a.y{}", r);
   }
 
-  // What one axis has beside whole packs: fewer elements than a block has threads.
+  // What one axis has in addition to whole packs: fewer elements than a block has threads.
   void rest() {
     line("  const Number e = packs * {} + threadIdx.x;", f_.width);
     line("  if (blockIdx.x != 0 || e >= static_cast<Number>(a.count)) return;");

@@ -31,7 +31,7 @@ inline size_t pack_bytes(int width, size_t element) {
   return std::min<size_t>(16, static_cast<size_t>(width) * element);
 }
 
-// An argument of the kernel, in the order of the source: 8 bytes each, but for a divider's 16.
+// An argument of the kernel, in the order of the source: 8 bytes each, except a divider's 16.
 struct ChainArgument {
   enum class Kind : uint8_t { kData, kFaults, kName, kNumber, kCount, kPacks, kDivider, kStride };
   Kind kind;

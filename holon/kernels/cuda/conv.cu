@@ -33,7 +33,7 @@ struct Geometry {
   int64_t inner() const { return c / groups * taps; }
 };
 
-// Where a window's element lies in the activations; false: in the padding.
+// Where a window's element is in the activations; false: in the padding.
 __device__ __forceinline__ bool place_in(const Geometry& g, int64_t n, int64_t c, const int64_t (&tap)[3],
                                          const int64_t (&out)[3], int64_t* at) {
   int64_t offset = n * g.at[0] + c * g.at[1];

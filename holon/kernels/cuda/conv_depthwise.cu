@@ -40,7 +40,7 @@ Direct direct_of(const Array& x_, const Array& w_, const Array& y_, const Conv2d
 }
 
 // The elements of [n, c, d, h, w] in the order of its memory: neighbouring threads take neighbouring channels where
-// these lie last.
+// these are last.
 struct Places {
   int64_t count;
   Axis c, axis[3];

@@ -13,7 +13,7 @@ class CudaEvent final : public DeviceEvent {
     check(cudaEventCreateWithFlags(&event_, timing ? cudaEventDefault : cudaEventDisableTiming), "cudaEventCreate");
   }
   // In the driver's own time: work before it may still go on. At the end of the process the driver may be gone, which
-  // is no error here.
+  // is not an error here.
   ~CudaEvent() override {
     cudaEventDestroy(event_);
     cudaGetLastError();

@@ -12,7 +12,7 @@
 
 namespace holon::kernels::cuda {
 
-// Called under the allocator's lock, but for wait().
+// Called under the allocator's lock, except wait().
 class EventDriver : public DeviceDriver {
  public:
   // Pre: the stream is of the current device.

@@ -46,7 +46,7 @@ Array packed(const Array& x, Dims lead, int64_t rows, int64_t cols, Dims& stride
   return y;
 }
 
-// Joins leading axes that lie in all three like one.
+// Joins leading axes that are in all three like one.
 void merge(MatmulPlan& g) {
   for (int i = g.shape.size() - 2; i >= 0; --i) {
     const int j = i + 1;
@@ -136,7 +136,7 @@ bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& 
   const Array bias = options.bias ? contiguous(*options.bias) : Array();
   const Array* other = options.other;
   const bool in_place = other && other->bytes() == out.bytes() && other->strides == out.strides;
-  bool added = false;  // bias and other lie in out
+  bool added = false;  // bias and other are in out
   auto add_before = [&](bool with_bias) {
     if (with_bias && other)
       binary(BinaryOp::Add, *other, expanded(bias, out.shape), out);

@@ -60,7 +60,7 @@ void run_take(const Array& x, const Array& out, const Dims& shape, Dims x_stride
 void take(const Array& x, const Dims& x_strides, const Lookup& lookup, const Dims& index_strides, Array& out) {
   if (out.numel() == 0) return;
   use_device_of(out);
-  // The last axes, as far as elements stand beside each other in both and belong to one index.
+  // The last axes, as far as elements are adjacent in both and belong to one index.
   Dims shape = out.shape, in_x = x_strides, in_out = out.strides, in_index = index_strides;
   int64_t inner = 1;
   while (shape.size()) {

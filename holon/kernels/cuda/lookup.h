@@ -29,7 +29,7 @@ struct Lookup {
   Lookup(const Array& indices, int64_t size, int64_t offset, int64_t held, int64_t step, int64_t behind);
 
   // The place in elements (before `shift` low bits are cut off it) that the index at `at` names; kElsewhere where that
-  // is not held, or is no place at all: then it is reported as wrong.
+  // is not held, or is not a place at all: then it is reported as wrong.
   __device__ __forceinline__ int64_t place(int64_t at, int64_t element, int shift = 0) const {
     const int64_t given = wide ? static_cast<const int64_t*>(indices)[at] : static_cast<const int32_t*>(indices)[at];
     if (joined) return given == kElsewhere ? given : given >> shift;

@@ -75,7 +75,7 @@ inline void copy_async(void* to, const void* from, bool valid) {
     std::memset(to, 0, 16);
 }
 inline void copies_commit() {}
-// All groups of copies that this thread has committed are done, but for the last n.
+// All groups of copies that this thread has committed are done, except the last n.
 template <int n>
 inline void copies_wait() {}
 inline float fast_exp2(float x) { return std::exp2(x); }

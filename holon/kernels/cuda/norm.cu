@@ -330,7 +330,7 @@ void run_backward(RowSet<4>& set, const Array& dy, const Array& x, bool adds, co
                   const Array& rstd, Array* dweight, Array* dbias) {
   const C *m = mean.defined() ? mean.data<C>() : nullptr, *r = rstd.data<C>();
   const int64_t rows = set.rows.count, n = set.length;
-  // Rows whose part of the weights' gradients fits into registers beside them.
+  // Rows whose part of the weights' gradients fits into registers with them.
   const bool fits = n <= kMost * (std::is_same_v<C, float> && set.units ? 16 : 8);
   if ((dweight || dbias) && fits && !set.columns) {
     const bool is_long = n > kMost * 8;

@@ -9,7 +9,7 @@ namespace holon::kernels::cuda {
 
 namespace f = HOLON_ISA::f;
 
-// sum = the sum of exp(scale (x - max)); no elements: -inf and 0. A NaN is no maximum; it makes the sum NaN.
+// sum = the sum of exp(scale (x - max)); no elements: -inf and 0. A NaN is not a maximum; it makes the sum NaN.
 template <class C>
 struct OnlineSum {
   C max, sum;

@@ -294,7 +294,7 @@ bool same_layout(const Array& a, const Dims& strides) {
   return true;
 }
 
-// Arrays that are walked through as they lie. Those that lie otherwise than the first, or are of a type that kernels do
+// Arrays that are walked through as they are. Those in another order than the first, or are of a type that kernels do
 // not read, have stand-ins, which are copied back when this goes.
 class Together {
  public:

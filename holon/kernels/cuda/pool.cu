@@ -183,7 +183,7 @@ void max_pool2d(const Array& x, const Pool2d& pool, Array& out, Array* index) {
   if (out.numel() == 0) return;
   for (const Windows* w : {&p.rows, &p.cols})
     for (int64_t o = 0; o < w->out; ++o)
-      HOLON_CHECK(w->span(o).count > 0, "max_pool2d: a window of {} x {} lies wholly in the padding of {}.",
+      HOLON_CHECK(w->span(o).count > 0, "max_pool2d: a window of {} x {} is wholly in the padding of {}.",
                   pool.kernel[0], pool.kernel[1], x.shape);
   run_max(p, x, out, index);
 }

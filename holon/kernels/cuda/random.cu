@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kThreads) draw_elements(Draw d, Map map) {
     const int64_t run = one_run ? 0 : t / d.blocks_of_run;
     const uint64_t start = one_run ? d.start : d.runs.logical_index(run * d.run);
     const uint64_t number = start / per_group * 16 + static_cast<uint64_t>(t - run * d.blocks_of_run);
-    // Where the block's elements lie in the run: at first, first + 16 and so on.
+    // Where the block's elements are in the run: at first, first + 16 and so on.
     const auto first = static_cast<int64_t>(number / 16 * per_group + number % 16 - start);
     if (first >= d.run || first + 16 * (n - 1) < 0) continue;
     bool in[n];

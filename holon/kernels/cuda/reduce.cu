@@ -1,4 +1,4 @@
-// Sums, products and extremes along axes, and where an extreme stands.
+// Sums, products and extremes along axes, and where an extreme is.
 #include "holon/kernels/reduce.h"
 
 #include "holon/array/device_runtime.h"

@@ -1,5 +1,5 @@
 // Reductions of any axes of one array, or of several of one shape together. Groups of threads fold an output each:
-// along the reduced axes where those lie together in memory, with the outputs side by side where the kept ones do. Few
+// along the reduced axes where those are together in memory, with the outputs side by side where the kept ones do. Few
 // outputs of many elements are folded in parts first, whose number depends on the sizes and the device alone: results
 // are the same each time.
 //
@@ -226,8 +226,8 @@ __device__ __forceinline__ V load_any(const void* in, DType dtype, int64_t at) {
   return v;
 }
 
-// The strides that an output of the kept axes has for each axis of the input; the reduced ones may be left out or stand
-// as size 1.
+// The strides that an output of the kept axes has for each axis of the input; the reduced ones may be left out or be
+// there as size 1.
 inline Dims kept_strides(const Array& a, uint32_t axes, const Array& out) {
   int kept = 0;
   for (int i = 0; i < a.ndim(); ++i) kept += !(axes >> i & 1u);

@@ -71,7 +71,7 @@ struct Backward {
   const T *dy, *dc;  // of this step, or null
   const T* through;  // what came through the product of the step after it; null at the last
   const T *y, *c, *c_before, *h_before, *saved;
-  T *dh, *dcell;  // from the step after this one, beside `through`; becomes what goes to the one before it
+  T *dh, *dcell;  // from the step after this one, in addition to `through`; becomes what goes to the one before it
   T *dgx, *dgh;
 };
 

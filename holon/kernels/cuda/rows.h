@@ -99,7 +99,7 @@ __device__ __forceinline__ T shuffle_xor(T v, int with) {
 }
 
 // The threads of a block in groups of `size`, a power of two. By rows: a group's threads are neighbours, along the
-// memory of a row. By columns: neighbouring threads belong to 32 groups, whose rows lie side by side.
+// memory of a row. By columns: neighbouring threads belong to 32 groups, whose rows are next to each other.
 struct Group {
   int size, count;  // threads of a group, groups of the block
   int rank, index;  // this thread's place in its group, this group's place in the block
@@ -150,7 +150,7 @@ struct Group {
 constexpr int kUnit = 4;
 
 // kN elements of a row in the registers of each thread of a group: those of the part from `first` on. Element e of a
-// thread stands offset(e) behind begin(), the first one of the thread. kUnits: in whole units (RowSet::units).
+// thread is offset(e) behind begin(), the first one of the thread. kUnits: in whole units (RowSet::units).
 template <int kN, bool kUnits>
 struct Part {
   int64_t first;
@@ -164,7 +164,7 @@ struct Part {
   __device__ __forceinline__ int offset(int e) const {
     return kUnits ? e / kUnit * kUnit * size + e % kUnit : e * size;
   }
-  // Elements e with offset(e) < limit(n) stand before place n of the row.
+  // Elements e with offset(e) < limit(n) are before place n of the row.
   __device__ __forceinline__ int limit(int64_t n) const {
     const int64_t left = n - begin();
     return left < 0 ? 0 : left > 0x7fffffff ? 0x7fffffff : static_cast<int>(left);
@@ -181,7 +181,7 @@ struct Part {
 #pragma unroll
         for (int u = 0; u < kN / kUnit; ++u)
           if (u * kUnit * size < end) packs[u] = p[u * size];
-            // Units are whole: they stand before n or behind it.
+            // Units are whole: they are before n or behind it.
 #pragma unroll
         for (int e = 0; e < kN; ++e)
           v[e] = e / kUnit * kUnit * size < end ? value_of<C>(packs[e / kUnit].v[e % kUnit]) : none;
@@ -254,8 +254,8 @@ struct RowSet {
   Strided<kArrays> rows;
   int64_t length = 1;
   RowArray array[kArrays];
-  bool units = true;     // rows are of whole units that lie as such in every array
-  bool columns = false;  // rows lie side by side rather than along memory
+  bool units = true;     // rows are of whole units, as such in every array
+  bool columns = false;  // rows are next to each other rather than along memory
   int group = 1;         // threads for a row
 
   // Rows along the axes [axis, axis + axes), which must be a single row of equal steps in each array (with_rows()).

@@ -27,7 +27,7 @@ RunTimeKernel compile_kernel(const std::string& source, const char* name);
 // more than those that it is compiled with. log: what the compiler says. Errors: as above.
 std::string machine_code(const std::string& source, int capability, const char* option = nullptr,
                          std::string* log = nullptr);
-// On the current stream. arguments: the kernel's only parameter, as it lies in memory.
+// On the current stream. arguments: the kernel's only parameter, as it is in memory.
 void launch_kernel(RunTimeKernel kernel, unsigned blocks, unsigned threads, const void* arguments, size_t bytes);
 
 }  // namespace holon::kernels::cuda

@@ -143,7 +143,7 @@ __global__ void carry_parts(S s, int64_t rows, int64_t count, typename S::State*
   }
 }
 
-// A thread for each row: they lie side by side.
+// A thread for each row: rows are adjacent.
 template <class S>
 __global__ void __launch_bounds__(kThreads) scan_columns(S s, Lines<S::kArrays> lines) {
   const int64_t n = lines.length;
@@ -164,7 +164,7 @@ template <class S>
 void run_scan(const S& s, const Array* const (&arrays)[S::kArrays], int axis) {
   if (arrays[0]->numel() == 0) return;
   const Lines<S::kArrays> lines(arrays, axis);
-  // Short rows too: a block would stand mostly empty.
+  // Short rows too: a block would be mostly idle.
   if (lines.columns || (lines.length <= 32 && lines.rows.count >= kThreads))
     return launch(scan_columns<S>, blocks_for(lines.rows.count, kThreads), kThreads, 0, s, lines);
   const auto rows = static_cast<unsigned>(std::min<int64_t>(lines.rows.count, int64_t{32} * multiprocessors()));

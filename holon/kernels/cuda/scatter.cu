@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The entries in order: where they are in source, and where the keys lie in x.
+// The entries in order: where they are in source, and where the keys are in x.
 struct Entries {
   const void* keys;
   bool wide;  // 64 bits, else 32: not worth kernels of their own

@@ -269,7 +269,7 @@ int64_t unique_rows(const Array& x_in, Array& order, Array& group) {
 // ---- counting
 
 struct Largest {
-  int64_t largest, negative, value;  // negative: the first position of one, or INT64_MAX; value: what stands there
+  int64_t largest, negative, value;  // negative: the first position of one, or INT64_MAX; value: what is there
 };
 template <class T>
 __global__ void __launch_bounds__(kThreads) find_largest(const T* x, int64_t n, Largest* found) {

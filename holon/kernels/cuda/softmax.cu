@@ -161,7 +161,7 @@ void forward(const char* op, const Array& x, int axis, double scale, std::option
     run.operator()<double, 8, false>();
   else if (!set.units)
     run.operator()<float, 8, false>();
-  else if (set.length <= 256)  // few registers for short rows, so that they do not stand empty
+  else if (set.length <= 256)  // few registers for short rows, so that they are not empty
     run.operator()<float, 8, true>();
   else
     run.operator()<float, 16, true>();

@@ -30,7 +30,7 @@ int multiprocessors();
 // What a block may have of shared memory on the current device, where its kernel asks for it.
 size_t shared_bytes_of_block();
 
-// The rank's second stream of the current device, for communication beside its computation. Made on first use.
+// The rank's second stream of the current device, for communication in parallel with computation. Made on first use.
 cudaStream_t communication_stream();
 // What is put on the communication stream from here on begins after all that the compute stream has now...
 void wait_for_compute();
@@ -60,7 +60,7 @@ class OutsideOfRecording {
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
 };
 
-// Of the current device and rank; lies in host memory that the device can write.
+// Of the current device and rank; is in host memory that the device can write.
 FaultReport* fault_report();
 // The name of the op in progress, for FaultReport::op.
 const char* current_op();

@@ -10,7 +10,7 @@ namespace holon::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-// As many addresses as fit into a launch's arguments beside the rest.
+// As many addresses as fit into a launch's arguments with the rest.
 constexpr size_t kMostParts = 256;
 
 template <class T>

@@ -18,7 +18,7 @@ struct Joined<TypeList<A...>, TypeList<B...>> {
 template <class A, class B>
 using Join = typename Joined<A, B>::type;
 
-// f(TypeTag<T>) with that of the types whose dtype it is. Pre: it is one of them. The last one is not asked for, so
+// f(TypeTag<T>) with that of the types whose dtype it is. Pre: it is one of them. The last one is not tested, so
 // that there is no way past f, on which its results would be undefined and take registers.
 template <class T, class... More, class F>
 __device__ __forceinline__ void with_type_of(TypeList<T, More...>, DType dtype, F&& f) {

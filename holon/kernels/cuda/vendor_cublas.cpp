@@ -1,5 +1,5 @@
-// Products by cuBLASLt. Its matrices lie column by column, so it is asked for the transpose of the product, whose
-// operands are the transposes of ours in exchanged order: nothing is moved for that.
+// Products by cuBLASLt. Its matrices are stored column by column, so it computes the transpose of the product,
+// whose operands are the transposes of ours in exchanged order: nothing is moved for that.
 #include <cublasLt.h>
 #include <fmt/format.h>
 
@@ -147,7 +147,7 @@ Plan make_plan(const Product& p, const Key& key, const void* bias) {
   return plan;
 }
 
-// A pure cache, one for each thread: no locks on the way. When it is full it starts anew.
+// A pure cache, one for each thread: no locks on the way. When it is full it starts again.
 Plan& plan_of(const Product& p, const Key& key, const void* bias) {
   constexpr size_t kMost = 4096;
   thread_local std::unordered_map<Key, Plan, KeyHash> plans;

@@ -151,7 +151,7 @@ cudnnTensorDescriptor_t tensor(const int32_t* sizes, const Key& key) {
 }
 
 // The first that works within the memory, one with the same bits in every run before others. What is found holds for
-// the kind of arithmetic that it names, which need not be the one that was asked for. exact: no tensor cores.
+// the kind of arithmetic that it names, which need not be the requested one. exact: no tensor cores.
 template <class Perf>
 void choose(const Perf* found, int count, bool exact, Plan& plan) {
   for (const bool deterministic : {true, false})
@@ -214,7 +214,7 @@ void make_plan(const Key& key, Plan& plan) {
   }
 }
 
-// A pure cache, one for each thread. When it is full it starts anew.
+// A pure cache, one for each thread. When it is full it starts again.
 Plan& plan_of(const Key& key) {
   constexpr size_t kMost = 1024;
   thread_local std::unordered_map<Key, Plan, KeyHash> plans;
@@ -290,7 +290,7 @@ bool into(Array& out, bool channels_last, F&& f) {
   return true;
 }
 
-// Activations lie channels-last, but for float64, which cuDNN does not have so.
+// Activations are channels-last, except float64, which cuDNN does not have so.
 bool wants_channels_last(const Array& activations) {
   return activations.dtype != DType::kFloat64 && lies_in(activations, channels_last_strides(activations.shape));
 }

@@ -94,7 +94,7 @@ RunTimeKernel compile_kernel(const std::string& source, const char* name) {
   check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index()), "cudaDeviceGetAttribute");
   check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_index()), "cudaDeviceGetAttribute");
   const std::string image = machine_code(source, 10 * major + minor);
-  // It is loaded for all devices, and beside a recording that may be in progress.
+  // It is loaded for all devices, and during a recording that may be in progress.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaThreadExchangeStreamCaptureMode(&mode);
   cudaLibrary_t loaded = nullptr;

@@ -167,7 +167,7 @@ class _ConvTranspose(_Conv):
             most = [low + max(s, d) - 1 for low, s, d in zip(least, self.stride, self.dilation)]
             raise ValueError(
                 f"{type(self).__name__}: output_size is {list(sizes)}; "
-                f"for x of {list(x.shape)} it must lie from {least} to {most}."
+                f"for x of {list(x.shape)} it must be from {least} to {most}."
             )
         return tuple(size - low for size, low in zip(sizes, least))
 

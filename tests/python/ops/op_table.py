@@ -1,6 +1,6 @@
 """The tables of values: for every public op, calls whose results NumPy knows, and wrong calls with what the error says.
 
-A room's file (values_<room>.py) declares rows; test_values.py runs them all and fails for an op without a row. In a
+A family's file (values_<family>.py) declares rows; test_values.py runs them all and fails for an op without a row. In a
 row's arguments a float64 array stands for a tensor of each dtype of the row; other arrays keep their dtype.
 """
 

@@ -92,4 +92,4 @@ def test_wrong_call_says_what_is_wrong(wrong):
 def test_every_public_op_has_a_row():
     public = {op["public_name"] for op in flow._C.op_table() if op["function"] or op["method"]}
     covered = {r.op for r in table.rows} | set(table.exempt)
-    assert public - covered == set(), "ops without a row in values_<room>.py"
+    assert public - covered == set(), "ops without a row in values_<family>.py"

@@ -19,7 +19,7 @@ namespace {
 
 struct NetworkLibrary {
   const char* name;    // for HOLON_NETWORK
-  const char* module;  // beside this library; nothing is loaded before a world of several hosts needs it
+  const char* module;  // next to this library; nothing is loaded before a world of several hosts needs it
   const char* entry;   // a NetworkEntry
   const char* needs;
   const char* package;  // Debian's

@@ -13,7 +13,7 @@ namespace {
 using f::bits;
 using f::from_bits;
 
-// Storage types that are no arithmetic types. A bool is read as a byte that is 0 or not.
+// Storage types that are not arithmetic types. A bool is read as a byte that is 0 or not.
 struct Bool {
   uint8_t v;
 };

@@ -7,7 +7,7 @@ namespace holon::kernels::HOLON_ISA {
 
 namespace {
 
-// States that a rule does not touch have null pointers: any other memory stands for them.
+// States that a rule does not touch have null pointers: any other memory replaces them.
 template <class Rule, class T>
 HOLON_FN void row(void* const* a, int64_t n, const UpdateNumbers& c) {
   T* p = static_cast<T*>(a[0]);

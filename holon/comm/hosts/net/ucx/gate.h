@@ -38,7 +38,7 @@ class Gate {
 
   // "10.0.0.1 40123": where a peer connects to.
   const std::vector<std::string>& places() const { return places_; }
-  // What comes from there is let through: the rank has said on a connection of its own that it is at that end.
+  // What comes from there is let through: the rank has announced on an authenticated connection that it is at that end.
   void admit(int rank, const std::string& place);
   // Where that rank listens.
   void expect(int rank, const std::string& place);
