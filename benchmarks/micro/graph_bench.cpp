@@ -6,6 +6,7 @@
 #include <functional>
 #include <vector>
 
+#include "holon/base/fmt.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"
 #include "holon/graph/virtual_rank.h"

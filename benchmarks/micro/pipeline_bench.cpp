@@ -10,6 +10,7 @@
 #include <numeric>
 #include <thread>
 
+#include "holon/base/fmt.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"

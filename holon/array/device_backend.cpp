@@ -1,7 +1,6 @@
 #include "holon/array/device_backend.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <array>
@@ -16,6 +15,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"

@@ -19,6 +19,7 @@
 #include "holon/array/memory.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"

@@ -1,7 +1,6 @@
 #include "holon/array/vendor_library.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <link.h>
 
 #include <algorithm>
@@ -9,6 +8,8 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+
+#include "holon/base/fmt.h"
 
 namespace holon {
 

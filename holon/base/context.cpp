@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 
 namespace holon {
 

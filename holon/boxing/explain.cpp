@@ -5,6 +5,7 @@
 #include <map>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 
 namespace holon::boxing {

@@ -4,6 +4,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/base/trace.h"

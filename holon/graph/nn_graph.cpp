@@ -9,6 +9,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/base/index.h"
 #include "holon/graph/cpp_optimizer.h"

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/ops.h"
 #include "holon/tensor/parameter.h"
 

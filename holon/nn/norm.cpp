@@ -1,6 +1,7 @@
 #include "holon/nn/norm.h"
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/nn/init.h"
 #include "holon/tensor/tracer.h"
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/nn/init.h"
 #include "holon/nn/weights.h"
 

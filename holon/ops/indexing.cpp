@@ -4,6 +4,7 @@
 
 #include "holon/base/ceil_div.h"
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/global/slice.h"

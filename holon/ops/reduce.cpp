@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "holon/base/fmt.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/search.h"

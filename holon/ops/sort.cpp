@@ -3,6 +3,7 @@
 // is broadcast.
 #include <cmath>
 
+#include "holon/base/fmt.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/search.h"

@@ -4,6 +4,7 @@
 #include "call.h"
 #include "global_mode.h"
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"

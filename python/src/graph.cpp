@@ -17,6 +17,7 @@
 #include "bind.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "nested.h"
 #include "optim.h"

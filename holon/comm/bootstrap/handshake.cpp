@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/comm/bootstrap/socket.h"
 

@@ -19,6 +19,7 @@
 #include <optional>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/base/trace.h"

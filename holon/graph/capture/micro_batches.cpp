@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/op_names.h"
 

@@ -3,6 +3,7 @@
 
 #include <unordered_set>
 
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/signature.h"

@@ -1,8 +1,6 @@
 // Chains of element-wise steps as one kernel each, compiled while the program runs.
 #include "holon/kernels/chain.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <map>
@@ -11,6 +9,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"

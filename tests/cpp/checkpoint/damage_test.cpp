@@ -6,6 +6,7 @@
 
 #include "checkpoint/folder.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/folder.h"
 #include "holon/checkpoint/json.h"

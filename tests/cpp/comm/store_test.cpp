@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -13,6 +12,7 @@
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/store.h"
 

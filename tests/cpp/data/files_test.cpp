@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/data/atomic_file.h"
 #include "holon/data/corpus.h"
 #include "holon/data/crc32c.h"

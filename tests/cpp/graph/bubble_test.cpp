@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "holon/base/fmt.h"
 #include "holon/base/trace.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"

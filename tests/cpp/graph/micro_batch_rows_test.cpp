@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "graph/training_models.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/nn_graph.h"
 

@@ -3,6 +3,7 @@
 
 #include <mutex>
 
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/program/program.h"

@@ -1,6 +1,7 @@
 // A compiled step against the same program run eagerly.
 #include <gtest/gtest.h>
 
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"

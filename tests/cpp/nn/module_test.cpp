@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/nn/layers.h"

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include "holon/base/fmt.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::testing {

@@ -9,6 +9,7 @@
 #include "cases.h"
 #include "holon/autograd/engine.h"
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 

@@ -6,6 +6,7 @@
 #include "cases.h"
 #include "holon/autograd/engine.h"
 #include "holon/autograd/function.h"
+#include "holon/base/fmt.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/ops.h"
 

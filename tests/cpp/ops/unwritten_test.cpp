@@ -7,6 +7,7 @@
 
 #include "cases.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 
 namespace holon::testing {
 namespace {

@@ -25,6 +25,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/comm/bootstrap/inherited.h"
 #include "holon/comm/bootstrap/liveness.h"
