@@ -14,7 +14,10 @@
 #include "benchmarks/micro/rank_processes.h"
 #include "holon/comm/core/background.h"
 #include "holon/comm/core/communicator.h"
-#include "holon/holon.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/tensor.h"
 
 namespace {
 

@@ -17,8 +17,13 @@
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/schedule/simulate.h"
 #include "holon/graph/step.h"
-#include "holon/holon.h"
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/unary.h"
+#include "holon/optim/rule.h"
+#include "holon/tensor.h"
 
 namespace {
 

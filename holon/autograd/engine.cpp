@@ -14,7 +14,11 @@
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/tracer.h"
 

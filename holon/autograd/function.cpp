@@ -6,7 +6,7 @@
 #include "holon/dispatch/redistribute_input.h"
 #include "holon/dispatch/signature.h"
 #include "holon/kernels/copy.h"
-#include "holon/ops.h"
+#include "holon/ops/cast.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::autograd {

@@ -12,7 +12,7 @@
 #include "holon/checkpoint/world.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/on_device.h"
-#include "holon/ops.h"
+#include "holon/ops/to_global.h"
 
 namespace holon {
 

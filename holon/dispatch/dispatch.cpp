@@ -17,7 +17,7 @@
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/redistribute_input.h"
 #include "holon/dispatch/signature.h"
-#include "holon/op_names.h"
+#include "holon/op_names/cast.h"
 #include "holon/tensor/parameter.h"
 #include "holon/tensor/tracer.h"
 

@@ -4,7 +4,7 @@
 #include <typeinfo>
 
 #include "holon/boxing/events.h"
-#include "holon/op_names.h"
+#include "holon/op_names/cast.h"
 #include "holon/tensor/parameter.h"
 
 namespace holon {

@@ -15,7 +15,7 @@
 #include "holon/graph/cpp_optimizer.h"
 #include "holon/graph/graph_entry.h"
 #include "holon/kernels/copy.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
 
 namespace holon::nn {
 

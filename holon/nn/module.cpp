@@ -7,7 +7,9 @@
 
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
-#include "holon/ops.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
 #include "holon/tensor/parameter.h"
 
 namespace holon::nn {

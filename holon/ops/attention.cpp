@@ -5,9 +5,16 @@
 
 #include <cmath>
 
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/attention.h"
+#include "holon/ops/cast.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 
 namespace holon::ops {
 namespace {

@@ -4,8 +4,16 @@
 #include "holon/kernels/channel_norm.h"
 
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/batch_norm.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/reduce.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::ops {

@@ -3,7 +3,12 @@
 
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/sort.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 

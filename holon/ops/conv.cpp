@@ -5,9 +5,14 @@
 #include "holon/kernels/conv.h"
 
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/conv.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/resize.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/windows.h"
 
 namespace holon::ops {

@@ -2,6 +2,9 @@
 // As a partial sum the value is on the first rank, and zeros on the others.
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {

@@ -3,7 +3,15 @@
 #include "holon/kernels/index.h"
 
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/index_axes.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/whole.h"
 
 namespace holon::ops {

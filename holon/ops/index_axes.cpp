@@ -5,7 +5,11 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/indexing.h"
 #include "holon/kernels/on_device.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index_axes.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/whole.h"
 
 namespace holon::ops {

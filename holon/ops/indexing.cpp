@@ -12,8 +12,12 @@
 #include "holon/kernels/elementwise.h"
 #include "holon/kernels/indexing.h"
 #include "holon/kernels/on_device.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/index_axes.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/slice_range.h"
+#include "holon/ops/sort.h"
 #include "holon/ops/whole.h"
 #include "holon/tensor/tracer.h"
 

@@ -4,7 +4,14 @@
 
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/copy.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/pool.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/resize.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

@@ -5,7 +5,16 @@
 #include <map>
 
 #include "holon/base/index.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/rearrange.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

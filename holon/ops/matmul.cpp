@@ -2,8 +2,11 @@
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/gemm.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/resize.h"
+#include "holon/ops/shape.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

@@ -4,9 +4,14 @@
 #include <cmath>
 
 #include "holon/kernels/softmax.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/norm.h"
 #include "holon/ops/norm_rules.h"
+#include "holon/ops/reduce.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

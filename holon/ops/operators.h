@@ -1,7 +1,7 @@
 // A number on the left of a tensor: 1 - x, 2 / x. (The tensor on the left: holon/tensor/tensor.h.)
 #pragma once
 
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
 
 namespace holon {
 

@@ -5,8 +5,13 @@
 #include <cmath>
 
 #include "holon/base/index.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/pool.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/windows.h"
 
 namespace holon::ops {

@@ -3,7 +3,12 @@
 #include "holon/kernels/random.h"
 
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/random.h"
+#include "holon/ops/shape.h"
 
 namespace holon::ops {
 namespace {

@@ -5,6 +5,9 @@
 #include "holon/kernels/copy.h"
 #include "holon/ops/axes.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/rearrange.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/values.h"
 #include "holon/ops/whole.h"
 

@@ -9,8 +9,17 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/search.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/asked_dtype.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/scan.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

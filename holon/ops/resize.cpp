@@ -8,7 +8,10 @@
 #include "holon/base/index.h"
 #include "holon/kernels/conv.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/pool.h"
+#include "holon/ops/resize.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/windows.h"
 
 namespace holon::ops {

@@ -8,7 +8,12 @@
 #include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/rnn.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 
 namespace holon::ops {
 namespace {

@@ -3,8 +3,14 @@
 
 #include "holon/kernels/copy.h"
 #include "holon/kernels/reduce.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/asked_dtype.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/scan.h"
+#include "holon/ops/shape.h"
 
 namespace holon::ops {
 namespace {

@@ -6,8 +6,10 @@
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/scan.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/axes.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/slice_range.h"
 #include "holon/registry/op_def.h"
 

@@ -12,8 +12,11 @@
 #include "holon/dispatch/record.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
-#include "holon/ops.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/part_metas.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
 #include "holon/registry/op_def.h"
 #include "holon/tensor/tracer.h"
 

@@ -4,11 +4,17 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 from harness import docs
 from harness.ranks import ROOT, free_port
 
+sys.path.insert(0, str(ROOT / "tools"))
+
+import check_headers  # noqa: E402
+
+NOTHING = re.compile("(?!)")
 BUILD = ROOT / "build/dev"
 
 
@@ -44,6 +50,17 @@ def build(source, binary, prefix):
 def test_a_project_outside_builds_and_runs(prefix, tmp_path):
     build(ROOT / "tests/install/consumer", tmp_path, prefix)
     assert sh(tmp_path / "consumer") == "[2, 1] 6\nlearnt\n"
+
+
+@pytest.mark.slow
+def test_the_installed_headers_need_no_other_library(prefix):
+    include = prefix / "include"
+    headers = {p.relative_to(include).as_posix(): p.read_text() for p in include.rglob("*.h")}
+    assert "holon/holon.h" in headers and "holon/ops/matmul.h" in headers
+    foreign = {h: list(check_headers.foreign_includes(h, text, NOTHING)) for h, text in headers.items()}
+    assert not {h: f for h, f in foreign.items() if f}
+    included = {i for text in headers.values() for i in re.findall(r'#include "(holon/[^"]+)"', text)}
+    assert not included - set(headers)
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@
 #include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/optim.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/optim/update.h"
 
 namespace holon::graph::kinds {

@@ -12,7 +12,7 @@
 #include "holon/checkpoint/json.h"
 #include "holon/checkpoint/other_formats.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
 
 namespace holon::checkpoint {
 namespace {

@@ -14,7 +14,8 @@
 #include "holon/checkpoint/folder.h"
 #include "holon/checkpoint/world.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/shape.h"
 
 namespace holon::checkpoint {
 namespace {

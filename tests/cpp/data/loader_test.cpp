@@ -15,7 +15,8 @@
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/data/sampler.h"
-#include "holon/ops.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/values.h"
 
 namespace holon::data {

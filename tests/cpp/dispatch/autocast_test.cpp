@@ -7,7 +7,11 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/create.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 
 namespace holon {
 namespace {

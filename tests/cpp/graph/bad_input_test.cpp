@@ -4,6 +4,12 @@
 #include "graph/training_models.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/create.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 
 namespace holon::graph {
 namespace {

@@ -14,7 +14,13 @@
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/program/program.h"
 #include "holon/graph/step.h"
-#include "holon/holon.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/optim/rule.h"
+#include "holon/tensor.h"
 
 namespace holon::graph {
 namespace {

@@ -8,6 +8,8 @@
 #include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/shape.h"
 
 namespace holon::graph {
 namespace {

@@ -10,6 +10,9 @@
 #include "holon/base/parallel.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 #include "tests/cpp/sanitizers.h"
 
 namespace holon::graph {

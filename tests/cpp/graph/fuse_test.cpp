@@ -3,6 +3,15 @@
 
 #include "tests/cpp/graph/small_graphs.h"
 
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
+
 namespace holon::graph {
 namespace {
 

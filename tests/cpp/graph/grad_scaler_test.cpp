@@ -7,6 +7,8 @@
 #include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 
 namespace holon::graph {
 namespace {

@@ -11,6 +11,10 @@
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/parameters.h"
 #include "holon/graph/passes/rewrite.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/shape.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {

@@ -17,7 +17,12 @@
 #include "holon/graph/schedule/simulate.h"
 #include "holon/graph/schedule/textbooks.h"
 #include "holon/graph/step.h"
-#include "holon/holon.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/optim/rule.h"
+#include "holon/tensor.h"
 
 namespace holon::graph {
 namespace {

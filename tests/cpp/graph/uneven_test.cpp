@@ -14,6 +14,12 @@
 #include "holon/graph/picture/plan.h"
 #include "holon/graph/picture/timetable.h"
 #include "holon/graph/program/program.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/create.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::graph {
 namespace {

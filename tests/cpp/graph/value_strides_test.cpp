@@ -6,7 +6,13 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"
-#include "holon/holon.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/tensor.h"
 
 namespace holon::graph {
 namespace {

@@ -8,7 +8,10 @@
 #include "holon/autograd/function.h"
 #include "holon/base/fmt.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
+#include "holon/ops/shape.h"
 
 namespace holon::testing {
 namespace {
