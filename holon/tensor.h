@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "holon/base/context.h"
+#include "holon/base/rank.h"
 #include "holon/ops/operators.h"
 #include "holon/tensor/print.h"
 #include "holon/tensor/tensor.h"
@@ -20,9 +20,5 @@ inline Placement placement(std::string_view type, std::vector<int64_t> ranks) {
 inline Placement placement(std::string_view type, const Dims& hierarchy, std::vector<int64_t> ranks) {
   return Placement(type, hierarchy, std::move(ranks));
 }
-
-// This rank's number, and how many ranks the launcher started.
-inline int rank() { return Context::current().rank(); }
-inline int world_size() { return Context::current().world_size(); }
 
 }  // namespace holon

@@ -269,7 +269,8 @@ DeviceType parse_device_type(std::string_view text) {
   if (const auto found = find(text)) return *found;
   load_listed();
   if (const auto found = find(text)) return *found;
-  fail_runtime("Expected one of {} device type at start of device string: {}", fmt::join(device_types(), ", "), text);
+  fail_runtime("Expected one of {} device type at start of device string: {}",
+               fmt::format("{}", fmt::join(device_types(), ", ")), text);
 }
 
 bool may_be_simulated(DeviceType type) { return type_of(type).known && type_of(type).known->may_be_simulated; }

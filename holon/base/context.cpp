@@ -9,6 +9,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
+#include "holon/base/rank.h"
 
 namespace holon {
 
@@ -86,6 +87,9 @@ Context& Context::of_process() {
   }();
   return *context;
 }
+
+int rank() { return Context::current().rank(); }
+int world_size() { return Context::current().world_size(); }
 
 std::string rank_text() {
   auto& c = Context::current();

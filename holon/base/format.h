@@ -109,6 +109,7 @@ class FormatArg {
 void error_a_brace_of_the_format_string_is_not_closed();
 void error_a_field_of_the_format_string_has_no_argument();
 void error_an_argument_has_no_field_in_the_format_string();
+void error_only_some_fields_of_the_format_string_are_numbered();
 void error_the_argument_cannot_be_formatted_like_that();
 
 // What follows the colon of a field: [[fill]align][sign][#][0][width][.precision][type].
@@ -144,10 +145,12 @@ consteval void check_format_spec(std::string_view spec, FormatArg::Kind kind) {
   if (!spec.empty()) error_the_argument_cannot_be_formatted_like_that();
 }
 
-// Each field has an argument that can be formatted in its way, and each argument a field. Fields have no numbers and no
-// widths that are arguments.
+// Each field has an argument that can be formatted in its way, and each argument a field. Either all fields are numbered
+// or none is; no width is an argument.
 consteval void check_format(std::string_view format, std::initializer_list<FormatArg::Kind> kinds) {
+  uint64_t used = 0;
   size_t fields = 0;
+  bool numbered = false;
   for (size_t i = 0; i < format.size(); ++i) {
     if (format[i] != '{' && format[i] != '}') continue;
     if (i + 1 < format.size() && format[i + 1] == format[i]) {
@@ -156,15 +159,21 @@ consteval void check_format(std::string_view format, std::initializer_list<Forma
     }
     const size_t end = format[i] == '{' ? format.find_first_of("{}", i + 1) : format.npos;
     if (end == format.npos || format[end] != '}') error_a_brace_of_the_format_string_is_not_closed();
-    if (fields == kinds.size()) error_a_field_of_the_format_string_has_no_argument();
-    if (end > i + 1) {
-      if (format[i + 1] != ':') error_the_argument_cannot_be_formatted_like_that();
-      check_format_spec(format.substr(i + 2, end - i - 2), kinds.begin()[fields]);
-    }
+    std::string_view field = format.substr(i + 1, end - i - 1);
+    const bool number = !field.empty() && field[0] >= '0' && field[0] <= '9';
+    if (fields > 0 && number != numbered) error_only_some_fields_of_the_format_string_are_numbered();
+    numbered = number;
+    size_t argument = number ? 0 : fields;
+    for (; !field.empty() && field[0] >= '0' && field[0] <= '9'; field.remove_prefix(1))
+      argument = argument * 10 + static_cast<size_t>(field[0] - '0');
+    if (argument >= kinds.size()) error_a_field_of_the_format_string_has_no_argument();
+    if (!field.empty() && field[0] != ':') error_the_argument_cannot_be_formatted_like_that();
+    if (!field.empty()) check_format_spec(field.substr(1), kinds.begin()[argument]);
+    used |= uint64_t{1} << argument;
     ++fields;
     i = end;
   }
-  if (fields < kinds.size()) error_an_argument_has_no_field_in_the_format_string();
+  if (used != (uint64_t{1} << kinds.size()) - 1) error_an_argument_has_no_field_in_the_format_string();
 }
 
 std::string format_args(std::string_view format, std::initializer_list<FormatArg> args);

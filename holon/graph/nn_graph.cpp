@@ -261,6 +261,8 @@ std::vector<Tensor> Graph::call(std::span<const Tensor> inputs, uint64_t variant
   return run(at, inputs);
 }
 
+std::vector<Tensor> Graph::run_step(graph::Step& step, std::span<const Tensor> inputs) { return step.run(inputs); }
+
 void Graph::set_variant(size_t signature, uint64_t variant) { entries_[signature]->variant = variant; }
 
 graph::StepStats Graph::stats(size_t signature) const {

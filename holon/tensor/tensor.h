@@ -6,11 +6,11 @@
 // (RuntimeError).
 #pragma once
 
-#include <functional>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "holon/array/array.h"
@@ -39,10 +39,13 @@ class TensorImpl final : public RefCounted {
   int32_t symbol = -1;        // its number there
   Ref<Node> grad_fn;
   Ref<TensorImpl> alias_of;            // the leaf whose value this is, under another sbp: gradients go there
-  std::shared_ptr<AutogradMeta> meta;  // what only leaves and hooked tensors have
+  Ref<AutogradMeta> meta;              // what only leaves and hooked tensors have (holon/tensor/node.h)
 
   ~TensorImpl() override;
 };
+
+// What Tensor::register_hook() is given, of whatever type: std::function takes longer to compile than all of this.
+class GradHook;
 
 class Tensor {
  public:
@@ -98,7 +101,10 @@ class Tensor {
   void set_grad(Tensor grad);
   void retain_grad();
   // Called with the gradient of this tensor during backward; what it returns, if defined, replaces the gradient.
-  void register_hook(std::function<Tensor(const Tensor&)> hook);
+  // Errors: this tensor requires no grad.
+  template <class F>
+  requires std::is_invocable_r_v<Tensor, F&, const Tensor&>
+  void register_hook(F hook);
   // The same values, outside the recorded graph; shares memory.
   Tensor detach() const;
 
@@ -141,14 +147,25 @@ class Tensor {
   [[noreturn]] static void fail_undefined();
   void check_data(DType wanted) const;
   [[noreturn]] void fail_symbolic(const char* what) const;
+  void add_hook(Ref<GradHook> hook);
   Ref<TensorImpl> impl_;
 };
 
-struct AutogradMeta : std::enable_shared_from_this<AutogradMeta> {
-  Tensor grad;
-  bool retain_grad = false;
-  std::vector<std::function<Tensor(const Tensor&)>> hooks;
+class GradHook : public RefCounted {
+ public:
+  virtual Tensor operator()(const Tensor& grad) = 0;
 };
+
+template <class F>
+requires std::is_invocable_r_v<Tensor, F&, const Tensor&>
+void Tensor::register_hook(F hook) {
+  struct Hook final : GradHook {
+    explicit Hook(F f) : f(std::move(f)) {}
+    Tensor operator()(const Tensor& grad) override { return f(grad); }
+    F f;
+  };
+  add_hook(make_ref<Hook>(std::move(hook)));
+}
 
 using TensorVec = SmallVec<Tensor, 4>;
 

@@ -26,7 +26,11 @@ CALLS = {
     'fail_value("{:x}", 1.0)': NOT_LIKE_THAT,
     'fail_value("{:s}", 1)': NOT_LIKE_THAT,
     'fail_value("{:03}", "text")': NOT_LIKE_THAT,
-    'fail_value("{0}", 1)': NOT_LIKE_THAT,
+    'fail_value("{0} {0:x} {1}", 1, "text")': None,
+    'fail_value("{1}", 1)': NO_ARGUMENT,
+    'fail_value("{0} {2}", 1, 2, 3)': NO_FIELD,
+    'fail_value("{} {1}", 1, 2)': "error_only_some_fields_of_the_format_string_are_numbered",
+    'fail_value("{:{}}", 1, 2)': NOT_CLOSED,
     'fail_value("{}", E::k)': "a message takes numbers, text",
     "fail_value(text)": "const",  # not a literal
     'HOLON_CHECK(text[0], "{}")': NO_ARGUMENT,

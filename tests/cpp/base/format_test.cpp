@@ -36,6 +36,7 @@ TEST(Format, EachKindOfArgument) {
 TEST(Format, FieldsAndBraces) {
   EXPECT_EQ(formatted("{{{}}} }} {{", 7), "{7} } {");
   EXPECT_EQ(formatted("{:#04x} {:03} {:>4}|{:<4}|{:*^5}", uint8_t{10}, 7, 1, 2, 3), "0x0a 007    1|2   |**3**");
+  EXPECT_EQ(formatted("{1} {0} {1:>2}", 1, 2), "2 1  2");
   EXPECT_EQ(formatted("{:.1f} {:+.3g} {:e}", 2.25, 1234.5, 1.0), "2.2 +1.23e+03 1.000000e+00");
   EXPECT_EQ(formatted("{:>5}|{:.2}|{:s}", "ab", "abc", std::string("s")), "   ab|ab|s");
 }
