@@ -1,5 +1,7 @@
 #include "holon/autograd/function.h"
 
+#include <algorithm>
+
 #include "holon/base/context.h"
 #include "holon/boxing/events.h"
 #include "holon/dispatch/record.h"

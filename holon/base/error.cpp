@@ -10,8 +10,9 @@ void throw_error(ErrorKind kind, std::string_view format, std::initializer_list<
 
 void throw_internal(const char* file, int line, const char* condition, std::string_view format,
                     std::initializer_list<FormatArg> args) {
-  throw Error(ErrorKind::kInternal, formatted("internal error: {} ({}:{}: {}). Please report it with the program.",
-                                              format_args(format, args), file, line, condition));
+  throw Error(ErrorKind::kInternal,
+              formatted("internal error: {} ({}:{}: {}). Please report it with the program.", format_args(format, args),
+                        file, line, condition));
 }
 
 void fail_index(int64_t index, size_t size) {

@@ -136,17 +136,17 @@ consteval void check_format_spec(std::string_view spec, FormatArg::Kind kind) {
     spec.remove_prefix(1);
     skip_digits();
   }
-  const std::string_view types = floating                 ? "aAeEfFgG"
-                                 : integer                ? "bBcdoxX"
-                                 : kind == Kind::kChar    ? "cd"
-                                 : kind == Kind::kAddress ? "p"
-                                                          : "s";
+  const std::string_view types = floating ? "aAeEfFgG"
+      : integer                           ? "bBcdoxX"
+      : kind == Kind::kChar               ? "cd"
+      : kind == Kind::kAddress            ? "p"
+                                          : "s";
   if (starts_with_any(types)) spec.remove_prefix(1);
   if (!spec.empty()) error_the_argument_cannot_be_formatted_like_that();
 }
 
-// Each field has an argument that can be formatted in its way, and each argument a field. Either all fields are numbered
-// or none is; no width is an argument.
+// Each field has an argument that can be formatted in its way, and each argument a field. Either all fields are
+// numbered or none is; no width is an argument.
 consteval void check_format(std::string_view format, std::initializer_list<FormatArg::Kind> kinds) {
   uint64_t used = 0;
   size_t fields = 0;

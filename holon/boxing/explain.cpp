@@ -2,6 +2,7 @@
 #include "holon/boxing/explain.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "holon/base/error.h"

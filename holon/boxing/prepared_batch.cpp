@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <memory>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"

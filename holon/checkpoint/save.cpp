@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <filesystem>
+#include <memory>
 #include <sstream>
 
 #include "holon/base/context.h"
@@ -199,7 +201,8 @@ void save_parts(Flat flat, const fs::path& path) {
 
 }  // namespace
 
-void save(const Value& value, const fs::path& path, const SaveOptions& options) {
+void save(const Value& value, const FilePath& given, const SaveOptions& options) {
+  const fs::path path = given.string();
   const int n = Context::current().world_size();
   if (path.empty()) fail_value("save: the path is empty.");
   if (auto dst = options.global_dst_rank; dst && (*dst < 0 || *dst >= n))

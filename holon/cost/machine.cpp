@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>

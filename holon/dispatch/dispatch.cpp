@@ -1,5 +1,7 @@
 #include "holon/dispatch/dispatch.h"
 
+#include <algorithm>
+#include <memory>
 #include <unordered_map>
 
 #include "holon/base/blocking.h"

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"

@@ -1,5 +1,6 @@
 #include "holon/dispatch/record.h"
 
+#include <algorithm>
 #include <optional>
 #include <typeinfo>
 

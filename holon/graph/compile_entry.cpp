@@ -1,6 +1,8 @@
 // A call's signature: whether a compiled one fits, and how another is captured and compiled.
 
+#include <algorithm>
 #include <chrono>
+#include <memory>
 #include <unordered_map>
 
 #include "holon/base/error.h"

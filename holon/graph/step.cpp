@@ -1,5 +1,6 @@
 #include "holon/graph/step.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "holon/array/device_runtime.h"

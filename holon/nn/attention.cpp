@@ -1,5 +1,7 @@
 #include "holon/nn/attention.h"
 
+#include <functional>
+
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/nn/init.h"

@@ -3,6 +3,7 @@
 // normalised by the whole row's sum, which the forward pass kept. The matrix of scores is never held.
 #include "holon/kernels/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "holon/ops/arithmetic.h"

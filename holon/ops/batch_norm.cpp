@@ -3,6 +3,8 @@
 // ranks before use.
 #include "holon/kernels/channel_norm.h"
 
+#include <algorithm>
+
 #include "holon/kernels/copy.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/batch_norm.h"

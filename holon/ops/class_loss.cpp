@@ -1,5 +1,6 @@
 // Losses over classes. The rows may be split, and the classes too: then each rank works on the classes that it holds,
 // and only rows of numbers travel, never the logits.
+#include <algorithm>
 #include <limits>
 
 #include "holon/kernels/copy.h"

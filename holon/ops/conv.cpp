@@ -4,6 +4,8 @@
 // whole groups split; windows are whole.
 #include "holon/kernels/conv.h"
 
+#include <algorithm>
+
 #include "holon/kernels/copy.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/conv.h"

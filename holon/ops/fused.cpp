@@ -1,4 +1,5 @@
 // Names of fused ops, as compositions. Attention itself is fused in attention.cpp.
+#include <algorithm>
 #include <cmath>
 
 #include "holon/ops/activation.h"

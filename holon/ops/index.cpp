@@ -2,6 +2,8 @@
 // that it holds, with zeros for the others: a partial sum, without communication in the op.
 #include "holon/kernels/index.h"
 
+#include <algorithm>
+
 #include "holon/kernels/copy.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"

@@ -2,6 +2,8 @@
 // index_axes.cpp.
 #include "holon/ops/indexing.h"
 
+#include <algorithm>
+
 #include "holon/base/ceil_div.h"
 #include "holon/base/context.h"
 #include "holon/base/fmt.h"

@@ -1,5 +1,6 @@
 // What the layers of both languages are made of where one op is not enough: compositions without kernels of their own,
 // whose distribution follows from their parts; and the orthonormal matrix that an initialiser needs.
+#include <algorithm>
 #include <cmath>
 
 #include "holon/dispatch/dispatch.h"

@@ -1,5 +1,6 @@
 // Small linear algebra: products with their own name, contractions by index letters, norms. All are made of the
 // products in matmul.cpp, reductions and views, so that their distribution follows from those.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>

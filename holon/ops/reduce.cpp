@@ -2,6 +2,7 @@
 // and the like need their axis whole.
 #include "holon/kernels/reduce.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -3,6 +3,7 @@
 // split.
 #include "holon/kernels/resize.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "holon/base/index.h"

@@ -1,6 +1,8 @@
 // Running sums, products and extrema along an axis. The axis is whole on each rank; the others split freely.
 #include "holon/kernels/scan.h"
 
+#include <algorithm>
+
 #include "holon/kernels/copy.h"
 #include "holon/kernels/reduce.h"
 #include "holon/ops/arithmetic.h"

@@ -1,6 +1,8 @@
 // Shapes: views and rearrangements. All are linear, so partial sums pass; a view never moves data.
 // A reshape splits and merges axes: the outermost axis of a merged group carries the split, if its size divides evenly
 // among the ranks; the other axes of the group stay whole.
+#include <algorithm>
+
 #include "holon/base/ceil_div.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"

@@ -1,6 +1,7 @@
 // Order, search, and results whose shape the values decide. Sorting needs its axis whole on each rank; the others split
 // freely. An op with a shape that the values decide takes the whole value on every rank (ops/whole.h), and its result
 // is broadcast.
+#include <algorithm>
 #include <cmath>
 
 #include "holon/base/fmt.h"

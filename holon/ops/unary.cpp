@@ -1,5 +1,7 @@
 // Functions of one tensor, element by element. Only neg, and what does nothing, let a partial sum through: the others
 // are not linear. The gradients of the usual ones are one pass over memory; those of the others are made of ops.
+#include <limits>
+
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/compare.h"

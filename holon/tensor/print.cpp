@@ -1,5 +1,6 @@
 #include "holon/tensor/print.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <vector>

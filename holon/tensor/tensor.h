@@ -38,8 +38,8 @@ class TensorImpl final : public RefCounted {
   uint32_t capture = 0;       // which capture of a graph this tensor is a symbol in, without a value; 0: none
   int32_t symbol = -1;        // its number there
   Ref<Node> grad_fn;
-  Ref<TensorImpl> alias_of;            // the leaf whose value this is, under another sbp: gradients go there
-  Ref<AutogradMeta> meta;              // what only leaves and hooked tensors have (holon/tensor/node.h)
+  Ref<TensorImpl> alias_of;  // the leaf whose value this is, under another sbp: gradients go there
+  Ref<AutogradMeta> meta;    // what only leaves and hooked tensors have (holon/tensor/node.h)
 
   ~TensorImpl() override;
 };

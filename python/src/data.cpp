@@ -1,4 +1,5 @@
 // holon.tensor(): values from lists, numbers, arrays and tensors, local or as a part of a global tensor.
+#include <algorithm>
 #include <cmath>
 
 #include "call.h"

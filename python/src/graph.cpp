@@ -11,7 +11,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <unordered_map>
+#include <variant>
 
 #include "args.h"
 #include "bind.h"

@@ -1,4 +1,7 @@
 // Values to and from numpy and DLPack. A local CPU tensor shares its memory with the array, both ways.
+#include <algorithm>
+#include <memory>
+
 #include "call.h"
 #include "holon/array/device_runtime.h"
 #include "holon/base/fmt.h"

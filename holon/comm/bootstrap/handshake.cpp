@@ -1,5 +1,7 @@
 #include "holon/comm/bootstrap/handshake.h"
 
+#include <algorithm>
+
 #include <sodium/crypto_auth_hmacsha256.h>
 #include <sodium/crypto_verify_32.h>
 #include <sys/random.h>

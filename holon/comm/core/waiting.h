@@ -126,7 +126,7 @@ bool sleep_until(Call& call, World& world, GroupHeader& header) {
     }
     if (background_must_end()) {
       why = formatted("{}: rank {} is ending before its background work is done ({}). Wait for all work first.",
-                        call.op(), world.rank(), call.text());
+                      call.op(), world.rank(), call.text());
       call.give_up(why);
       call.check();
       throw Error(ErrorKind::kRuntime, why);

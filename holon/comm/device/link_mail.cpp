@@ -1,6 +1,7 @@
 #include "holon/comm/device/link_mail.h"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>

@@ -1,6 +1,7 @@
 // Ops, alone and in element-wise chains.
 #include "holon/graph/ir/kinds.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "holon/base/fmt.h"

@@ -65,7 +65,8 @@ TEST(Format, Errors) {
   } catch (const Error& e) {
     EXPECT_EQ(e.kind(), ErrorKind::kInternal);
     EXPECT_EQ(e.what(),
-              fmt::format("internal error: it is not ({}:{}: 1 > 2). Please report it with the program.", __FILE__, line));
+              fmt::format("internal error: it is not ({}:{}: 1 > 2). Please report it with the program.", __FILE__,
+                          line));
   }
 }
 

@@ -1,5 +1,6 @@
 #include "boxing/prepared_cases.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "boxing/specs.h"

@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 
 #include "checkpoint/folder.h"
 #include "holon/base/error.h"

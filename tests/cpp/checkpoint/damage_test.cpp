@@ -1,4 +1,7 @@
 // Files that are damaged, old, or something else.
+#include <filesystem>
+#include <functional>
+
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

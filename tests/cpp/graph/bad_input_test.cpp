@@ -1,4 +1,7 @@
 // What a graph refuses: every rank raises, says where, and what to do.
+#include <functional>
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "graph/training_models.h"

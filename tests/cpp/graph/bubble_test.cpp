@@ -2,9 +2,11 @@
 // and waits apart from work.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "holon/base/fmt.h"

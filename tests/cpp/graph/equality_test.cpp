@@ -2,6 +2,8 @@
 // x layouts x options. HOLON_EQUALITY=all tries every value of every option in both dtypes, which takes half an hour.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 

@@ -1,4 +1,6 @@
 // Residuals and norms as one op: where the pass puts them, where it leaves what is there, and that results stay.
+#include <functional>
+
 #include "holon/graph/step.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"

@@ -1,6 +1,9 @@
 // Fusing passes: what they find, what they leave alone, and that results stay what they were.
 #include "holon/graph/passes/fuse.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "tests/cpp/graph/small_graphs.h"
 
 #include "holon/ops/activation.h"

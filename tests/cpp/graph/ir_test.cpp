@@ -1,3 +1,5 @@
+#include <functional>
+
 #include "holon/base/error.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/matmul.h"

@@ -1,4 +1,6 @@
 // All passes on small models of the kinds that matter.
+#include <functional>
+
 #include "holon/dispatch/autocast.h"
 #include "holon/nn/attention.h"
 #include "holon/nn/conv.h"

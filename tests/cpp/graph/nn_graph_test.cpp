@@ -1,5 +1,7 @@
 #include "holon/graph/nn_graph.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "holon/base/error.h"

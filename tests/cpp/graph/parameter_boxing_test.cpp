@@ -1,6 +1,7 @@
 // Graphs leave split parameters where they are, and find the best signatures of a chain.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <random>

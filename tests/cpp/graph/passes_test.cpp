@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "holon/base/error.h"
 #include "holon/graph/step.h"
 #include "holon/graph/virtual_rank.h"

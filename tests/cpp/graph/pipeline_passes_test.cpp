@@ -1,4 +1,6 @@
 // Passes on graphs with stages, and ZeRO 3.
+#include <functional>
+
 #include "holon/base/error.h"
 #include "holon/graph/step.h"
 #include "holon/ops/activation.h"

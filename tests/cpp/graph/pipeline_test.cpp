@@ -1,6 +1,7 @@
 // Pipelines: stages on different ranks, run by each schedule, against the same model on one rank.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <mutex>
 
 #include "holon/base/fmt.h"

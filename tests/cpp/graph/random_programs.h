@@ -1,6 +1,7 @@
 // Random programs on matrices, in random layouts.
 #pragma once
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>

@@ -1,4 +1,6 @@
 // A compiled step against the same program run eagerly.
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "holon/base/fmt.h"

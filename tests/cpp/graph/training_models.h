@@ -1,6 +1,7 @@
 // Small models of the usual kinds, cut into parts that stages of a pipeline take, with their data and layouts.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>

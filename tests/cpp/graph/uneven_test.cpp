@@ -2,7 +2,9 @@
 // training run eagerly, micro-batch by micro-batch and the batch at once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "graph/training_models.h"

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/capture/capture.h"

@@ -1,4 +1,6 @@
 // Batch norm over ranks: statistics of the whole batch, and running ones that all ranks agree on; attention's dropout.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "cases.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
+#include <variant>
 
 #include "holon/base/fmt.h"
 #include "holon/kernels/copy.h"

@@ -1,6 +1,7 @@
 // Every sample on every layout: values and gradients of the global call equal the local ones.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>

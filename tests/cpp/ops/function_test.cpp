@@ -1,4 +1,6 @@
 // apply_function() and call() from C++.
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "cases.h"

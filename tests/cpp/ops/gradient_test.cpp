@@ -1,6 +1,7 @@
 // Gradients of every differentiable sample against central differences in float64.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cases.h"

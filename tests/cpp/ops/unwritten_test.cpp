@@ -1,6 +1,7 @@
 // Kernels write all of what infer promises, for every dtype that infer lets through.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>
