@@ -15,7 +15,8 @@ from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](holon/[^>"]+)[>"]', re.M)
 GENERATED = {"holon/version.h": "base", "holon/op_names": "registry"}  # written by the build: of which layer
-# For users: each includes much, and is included by nothing inside. With a new op, what includes ops.h is compiled again.
+# For users: each includes much, and is included by nothing inside. What includes ops.h is compiled again with each new
+# op.
 FOR_USERS = re.compile(r"holon/(?!version\.h)\w+\.h")
 
 

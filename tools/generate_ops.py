@@ -6,11 +6,10 @@ Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ..
 
   FOLDER/holon/ops/family.h        the functions, for what uses ops of that family
   FOLDER/holon/op_names/family.h   the names, by which passes recognise ops
-  FOLDER/ops/family.cpp            the functions' bodies
 
-and of all together FOLDER/holon/ops.h and op_names.h, which are for users: what includes them is compiled again with
-each new op. A file is written only if its text changes. A source with a header of its own (holon/ops/values.h) is no
-family and declares no ops.
+and of all together FOLDER/ops_functions.cpp, the bodies, and FOLDER/holon/ops.h and op_names.h, which are for users:
+what includes them is compiled again with each new op. A file is written only if its text changes. A source with a
+header of its own (holon/ops/values.h) is no family and declares no ops.
 """
 
 import re
@@ -256,7 +255,7 @@ def family_files(family, declared):
     declared = sorted(declared, key=lambda d: d[0].name)
     ops = [op for op, body in declared if ".python_only()" not in body]
     names = "".join(f'inline constinit const OpName {identifier(op.name)}{{"{op.name}"}};\n' for op, _ in declared)
-    functions, bodies = "".join(o.declaration() for o in ops), "".join(o.definition() for o in ops)
+    functions = "".join(o.declaration() for o in ops)
     return {
         f"holon/ops/{family}.h": header(
             f"namespace holon {{\n\n{functions}\n}}  // namespace holon",
@@ -266,26 +265,30 @@ def family_files(family, declared):
         f"holon/op_names/{family}.h": header(
             f"namespace holon::op {{\n\n{names}\n}}  // namespace holon::op", ["holon/registry/op_name.h"]
         ),
-        f"ops/{family}.cpp": MADE + f'#include "holon/ops/{family}.h"\n\n#include "holon/dispatch/dispatch.h"\n\n'
-        f"namespace holon {{\n\n{bodies}\n}}  // namespace holon\n",
     }
 
 
 def all_files(sources):
     """The texts of all files, by their paths."""
-    texts, families = {}, []
+    texts, families, bodies = {}, [], []
     for source in map(Path, sources):
         declared = [(Op.read(s, b), b) for s, b in declarations(source.read_text())]
         if source.with_suffix(".h").exists():
             if declared:
-                sys.exit(f"generate_ops: {source} declares ops, and {source.with_suffix('.h')} is where they would go")
+                sys.exit(f"generate_ops: {source} declares ops and has a header, which their functions' would hide")
             continue
         families.append(source.stem)
+        bodies += [(op.name, op.definition()) for op, body in declared if ".python_only()" not in body]
         texts |= family_files(source.stem, declared)
     families.sort()
     users = ["holon/ops/indexing.h", "holon/ops/operators.h", "holon/ops/values.h"]
     texts["holon/ops.h"] = header("", sorted([f"holon/ops/{f}.h" for f in families] + users))
     texts["holon/op_names.h"] = header("", [f"holon/op_names/{f}.h" for f in families])
+    texts["ops_functions.cpp"] = MADE + "\n".join(
+        ['#include "holon/dispatch/dispatch.h"', '#include "holon/ops.h"\n\nnamespace holon {\n']
+        + [text for _, text in sorted(bodies)]
+        + ["}  // namespace holon\n"]
+    )
     return texts
 
 
@@ -299,7 +302,7 @@ def main():
     folder, texts = Path(sys.argv[1]), all_files(sys.argv[2:])
     for name, text in texts.items():
         write(folder / name, text)
-    for made in ("holon/ops", "holon/op_names", "ops"):  # of a family that is no more
+    for made in ("holon/ops", "holon/op_names"):  # of a family that is no more
         for path in (folder / made).glob("*.*"):
             if path.relative_to(folder).as_posix() not in texts:
                 path.unlink()

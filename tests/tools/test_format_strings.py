@@ -39,7 +39,10 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_format_strings(call):
-    source = f'#include "holon/base/error.h"\nenum class E {{ k }};\nvoid f(const char* text) {{ using namespace holon; {call}; }}\n'
+    source = (
+        '#include "holon/base/error.h"\nusing namespace holon;\nenum class E { k };\n'
+        f"void f(const char* text) {{ {call}; }}\n"
+    )
     command = ["c++", "-std=c++20", "-fsyntax-only", f"-I{ROOT}", "-x", "c++", "-"]
     done = subprocess.run(command, input=source, capture_output=True, text=True)
     if CALLS[call] is None:
