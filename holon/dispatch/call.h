@@ -12,6 +12,7 @@ namespace holon {
 // Runs any op by its name, with its attributes by theirs: call("sum", {x}, {{"dim", Dims{0}}}). For ops of a user's
 // library, which have no generated C++ function; an absent optional tensor is Tensor(). Errors: as dispatch(); an
 // unknown op.
-TensorVec call(std::string_view op, TensorVec inputs, const std::vector<NamedAttr>& attrs = {});
+TensorVec call(std::string_view op, TensorVec inputs, const std::vector<NamedAttr>& attrs);
+TensorVec call(std::string_view op, TensorVec inputs);
 
 }  // namespace holon

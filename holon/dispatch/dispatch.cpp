@@ -517,6 +517,7 @@ std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, con
   return signatures_of(op, attrs, metas, infer.out_);
 }
 
+TensorVec call(std::string_view op, TensorVec inputs) { return call(op, std::move(inputs), {}); }
 TensorVec call(std::string_view name, TensorVec inputs, const std::vector<NamedAttr>& attrs) {
   const OpDef& op = find_op(name);
   if (!op.schema.input_list && inputs.size() != to_size(op.schema.n_inputs))

@@ -56,6 +56,17 @@ void exchange_bytes(const char* op, const PartMeta& shown, uint64_t fingerprint,
   comm::communicator(ranks).all_gather_bytes({op, dtype, shown.shape(), fingerprint}, mine, bytes, all);
 }
 
+bool Foreseen::is(uint64_t signature) const {
+  auto next = next_.find(last_);
+  return signature == (next != next_.end() ? next->second : last_);
+}
+
+void Foreseen::agreed(uint64_t signature) {
+  if (next_.size() >= kMost) next_.clear();
+  next_[last_] = signature;
+  last_ = signature;
+}
+
 void agree_on_part(const Tensor& x, const GlobalSpec* spec) {
   if (!has_peers()) return;
   const PartMeta mine = PartMeta::of(x);
