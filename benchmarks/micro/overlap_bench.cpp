@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "benchmarks/micro/rank_processes.h"
+#include "holon/base/context.h"
 #include "holon/comm/core/background.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/ops/activation.h"

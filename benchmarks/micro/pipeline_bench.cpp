@@ -23,7 +23,7 @@
 #include "holon/ops/random.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/unary.h"
-#include "holon/optim/rule.h"
+#include "holon/optim/update.h"
 #include "holon/tensor.h"
 
 namespace {

@@ -13,7 +13,6 @@
 #include "holon/checkpoint/saving.h"
 #include "holon/checkpoint/tree.h"
 #include "holon/checkpoint/world.h"
-#include "holon/ops/shape.h"
 #include "holon/ops/to_global.h"
 
 namespace holon {

@@ -7,7 +7,6 @@
 #include "holon/nn/init.h"
 #include "holon/nn/weights.h"
 #include "holon/ops/activation.h"
-#include "holon/ops/linalg.h"
 #include "holon/ops/multi_head.h"
 #include "holon/ops/random.h"
 #include "holon/ops/shape.h"

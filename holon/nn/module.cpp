@@ -9,7 +9,6 @@
 #include "holon/base/fmt.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/to_global.h"
 #include "holon/tensor/parameter.h"
 
 namespace holon::nn {

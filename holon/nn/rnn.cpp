@@ -6,8 +6,6 @@
 #include "holon/base/fmt.h"
 #include "holon/nn/init.h"
 #include "holon/nn/weights.h"
-#include "holon/ops/activation.h"
-#include "holon/ops/arithmetic.h"
 #include "holon/ops/create.h"
 #include "holon/ops/rnn.h"
 

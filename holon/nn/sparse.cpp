@@ -9,7 +9,6 @@
 #include "holon/ops/create.h"
 #include "holon/ops/index.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/sort.h"
 
 namespace holon::nn {
 

@@ -2,13 +2,13 @@
 // Sums and differences let partial sums of all operands through together; a product those of one operand. A number that
 // is added does not: it would be added once per rank.
 #include "holon/ops/arithmetic.h"
+
 #include "holon/ops/cast.h"
 #include "holon/ops/compare.h"
 #include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/sort.h"
 #include "holon/ops/unary.h"
 
 namespace holon::ops {

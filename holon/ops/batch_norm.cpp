@@ -11,7 +11,6 @@
 #include "holon/ops/cast.h"
 #include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
-#include "holon/ops/index.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/rules.h"
 #include "holon/ops/shape.h"

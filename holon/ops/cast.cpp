@@ -7,7 +7,6 @@
 #include "holon/ops/compare.h"
 #include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
-#include "holon/ops/sort.h"
 #include "holon/ops/unary.h"
 
 namespace holon::ops {

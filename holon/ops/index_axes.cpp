@@ -1,6 +1,7 @@
 // What x[...] with index tensors and masks comes down to: three ops on neighbouring axes (read, add up, write), of
 // which each rank does its part: what it holds of an indexed axis, or of the indices.
 #include "holon/ops/index_axes.h"
+
 #include "holon/base/context.h"
 #include "holon/base/index.h"
 #include "holon/kernels/copy.h"

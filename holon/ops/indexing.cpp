@@ -19,7 +19,6 @@
 #include "holon/ops/index_axes.h"
 #include "holon/ops/shape.h"
 #include "holon/ops/slice_range.h"
-#include "holon/ops/sort.h"
 #include "holon/ops/whole.h"
 #include "holon/tensor/tracer.h"
 

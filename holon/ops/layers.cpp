@@ -6,7 +6,6 @@
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/arithmetic.h"
-#include "holon/ops/linalg.h"
 #include "holon/ops/matmul.h"
 #include "holon/ops/pool.h"
 #include "holon/ops/reduce.h"

@@ -1,6 +1,7 @@
 // Losses that are made of ops, element by element; those over classes are in class_loss.cpp. A mean over split elements
 // is a partial sum divided by the logical count.
 #include "holon/ops/loss.h"
+
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"
@@ -10,7 +11,6 @@
 #include "holon/ops/reduce.h"
 #include "holon/ops/reduction.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/sort.h"
 #include "holon/ops/special.h"
 #include "holon/ops/unary.h"
 

@@ -3,6 +3,7 @@
 // part (where it was broadcast, the first rank's value was taken, so the first rank gets the gradient and the others
 // zeros). to_local's from a broadcast tensor is the sum of what the ranks give.
 #include "holon/ops/to_global.h"
+
 #include "holon/base/context.h"
 #include "holon/base/fmt.h"
 #include "holon/base/hash.h"

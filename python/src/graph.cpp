@@ -22,6 +22,8 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/hash.h"
+#include "holon/graph/capture/capture.h"
+#include "holon/graph/step.h"
 #include "nested.h"
 #include "optim.h"
 

@@ -23,6 +23,7 @@
 #include "holon/ops/shape.h"
 #include "holon/ops/sort.h"
 #include "holon/ops/to_global.h"
+#include "holon/ops/values.h"
 #include "holon/tensor.h"
 
 namespace holon {

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"

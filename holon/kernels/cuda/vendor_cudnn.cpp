@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "holon/array/vendor_library.h"
+#include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/kernels/copy.h"

@@ -12,6 +12,7 @@
 #include "holon/ops/matmul.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/shape.h"
+#include "holon/registry/op_def.h"
 
 namespace holon {
 namespace {

@@ -6,6 +6,8 @@
 
 #include "graph/training_models.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/random_state.h"
+#include "holon/graph/capture/capture.h"
 #include "holon/graph/nn_graph.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"

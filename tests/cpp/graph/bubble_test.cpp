@@ -21,7 +21,7 @@
 #include "holon/ops/matmul.h"
 #include "holon/ops/random.h"
 #include "holon/ops/reduce.h"
-#include "holon/optim/rule.h"
+#include "holon/optim/update.h"
 #include "holon/tensor.h"
 
 namespace holon::graph {

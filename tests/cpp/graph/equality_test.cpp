@@ -11,6 +11,8 @@
 #include "holon/base/fmt.h"
 #include "holon/base/parallel.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/autocast.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/graph/nn_graph.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/reduce.h"

@@ -6,6 +6,7 @@
 
 #include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"
 #include "holon/ops/activation.h"
@@ -16,7 +17,7 @@
 #include "holon/ops/random.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/sort.h"
-#include "holon/optim/rule.h"
+#include "holon/optim/update.h"
 #include "holon/tensor.h"
 
 namespace holon::graph {

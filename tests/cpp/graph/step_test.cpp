@@ -5,6 +5,7 @@
 
 #include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"
 #include "holon/ops/activation.h"

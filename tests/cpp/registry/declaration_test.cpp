@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "holon/dispatch/dispatch.h"
 #include "holon/registry/describe.h"
 #include "holon/registry/op_def.h"
 
