@@ -2,6 +2,9 @@
 # everything is inside the Python package, together with the libraries that it needs (bundle_libraries.cmake).
 include(CMakePackageConfigHelpers)
 get_property(networks GLOBAL PROPERTY HOLON_NETWORKS)
+# Headers that only Holon's own sources include. The others include no library's but those of C++ and of the system
+# (tools/check_headers.py), so that programs need none.
+set(HOLON_PRIVATE_HEADERS "_body\\.h$|/holon/(base/fmt|checkpoint/json|comm/hosts/net/ucx/[a-z_]+)\\.h$")
 
 if(SKBUILD)
   install(TARGETS holon LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)
@@ -12,10 +15,9 @@ if(SKBUILD)
   endforeach()
   install(CODE "set(libraries \"${libraries}\")\nset(folder \"${CMAKE_INSTALL_LIBDIR}\")")
   install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/bundle_libraries.cmake)
-  # For op libraries that users compile (holon.utils.cpp_extension), with the headers underneath.
-  get_target_property(fmt_headers fmt::fmt INTERFACE_INCLUDE_DIRECTORIES)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/holon ${PROJECT_BINARY_DIR}/generated/holon ${fmt_headers}/fmt DESTINATION holon/include
-          FILES_MATCHING PATTERN "*.h" PATTERN "*_body.h" EXCLUDE)
+  # For op libraries that users compile (holon.utils.cpp_extension).
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/holon ${PROJECT_BINARY_DIR}/generated/holon DESTINATION holon/include
+          FILES_MATCHING PATTERN "*.h" REGEX "${HOLON_PRIVATE_HEADERS}" EXCLUDE)
   # And for programs: find_package(Holon) with the package's folder as prefix.
   set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Holon)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/HolonConfigVersion.cmake COMPATIBILITY ${HOLON_COMPATIBILITY})
@@ -31,7 +33,7 @@ endif()
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/holon ${PROJECT_BINARY_DIR}/generated/holon
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" PATTERN "*_body.h" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" REGEX "${HOLON_PRIVATE_HEADERS}" EXCLUDE)
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/Holon)
 install(EXPORT HolonTargets NAMESPACE Holon:: DESTINATION ${package_folder})
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/HolonConfig.cmake.in ${PROJECT_BINARY_DIR}/HolonConfig.cmake

@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
-"""Writes the C++ functions of all ops, and their names, from their declarations:
-generate_ops.py HEADER INTERNAL_HEADER SOURCE NAMES FILE...
+"""Writes the C++ functions of all ops, and their names, from their declarations: generate_ops.py FOLDER FILE...
 
-Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ...) in the given sources, and the calls
-.doc(), .in_place(), .overload_of(), .hidden() and .python_only() of the declaration. Hidden ops, which only gradients
-and bodies of others call, go to INTERNAL_HEADER. A file is written only if its text changes, so that an op whose schema
-and documentation are the same rebuilds nothing but itself.
+Reads HOLON_OP(name, "schema"), HOLON_UNARY(name, ...) and HOLON_BINARY(name, ...) in the given sources, and
+the declaration's .doc(), .in_place(), .overload_of("name"), .hidden() and .python_only(). Of a source family.cpp it
+writes
+
+  FOLDER/holon/ops/family.h        the functions, for what uses ops of that family
+  FOLDER/holon/internal_ops/family.h  those that only gradients and bodies of others call
+  FOLDER/holon/op_names/family.h   the names, by which passes recognise ops
+
+and of all together FOLDER/ops_functions.cpp, the bodies, and FOLDER/holon/ops.h and op_names.h, which are for users:
+what includes them is compiled again with each new op. A file is written only if its text changes. A source with a
+header of its own (holon/ops/values.h) is no family and declares no ops.
 """
 
 import re
@@ -311,48 +317,84 @@ class Op:
         return text
 
 
+MADE = "// Generated from the declarations in holon/ops by tools/generate_ops.py.\n"
+
+
+def header(text, includes, std=()):
+    """A header of namespace holon; without text, of includes alone."""
+    lines = [MADE + "#pragma once", *(["\n".join(f"#include <{h}>" for h in std)] if std else [])]
+    lines.append("\n".join(f'#include "{h}"' for h in includes))
+    return "\n\n".join(lines + ([text] if text else [])) + "\n"
+
+
+def family_files(family, declared):
+    """The texts of the files of one family, by their paths. declared: (Op, the declaration's text), in any order."""
+    declared = sorted(declared, key=lambda d: d[0].name)
+    ops = [op for op, body in declared if ".python_only()" not in body]
+    names = "".join(f'inline constinit const OpName {identifier(op.name)}{{"{op.name}"}};\n' for op, _ in declared)
+    functions = "".join(o.public_declaration() for o in ops)
+    internal = "".join(o.internal_declaration() for o in ops)
+    shares_structs = any(o.hidden and o.public_declaration() for o in ops)
+    return {
+        f"holon/ops/{family}.h": header(
+            f"namespace holon {{\n\n{functions}\n}}  // namespace holon",
+            ["holon/tensor/tensor.h"],
+            ["array", "optional", "string_view", "vector"],
+        ),
+        f"holon/internal_ops/{family}.h": header(
+            f"namespace holon {{\n\n{internal}\n}}  // namespace holon",
+            [f"holon/ops/{family}.h" if shares_structs else "holon/tensor/tensor.h"],
+            ["array", "optional", "string_view", "vector"],
+        ),
+        f"holon/op_names/{family}.h": header(
+            f"namespace holon::op {{\n\n{names}\n}}  // namespace holon::op", ["holon/registry/op_name.h"]
+        ),
+    }
+
+
+def all_files(sources):
+    """The texts of all files, by their paths."""
+    texts, families, bodies = {}, [], []
+    for source in map(Path, sources):
+        declared = [(Op.read(s, b), b) for s, b in declarations(source.read_text())]
+        if source.with_suffix(".h").exists():
+            if declared:
+                sys.exit(f"generate_ops: {source} declares ops and has a header, which their functions' would hide")
+            continue
+        families.append(source.stem)
+        bodies += [(op.name, op.definition()) for op, body in declared if ".python_only()" not in body]
+        texts |= family_files(source.stem, declared)
+    families.sort()
+    users = ["holon/ops/indexing.h", "holon/ops/operators.h", "holon/ops/values.h"]
+    texts["holon/ops.h"] = header("", sorted([f"holon/ops/{f}.h" for f in families] + users))
+    texts["holon/internal_ops.h"] = header("", [f"holon/internal_ops/{f}.h" for f in families])
+    texts["holon/op_names.h"] = header("", [f"holon/op_names/{f}.h" for f in families])
+    texts["ops_functions.cpp"] = MADE + "\n".join(
+        [
+            '#include "holon/dispatch/dispatch.h"',
+            '#include "holon/internal_ops.h"',
+            '#include "holon/ops.h"\n\nnamespace holon {\n',
+        ]
+        + [text for _, text in sorted(bodies)]
+        + ["}  // namespace holon\n"]
+    )
+    return texts
+
+
 def write(path, text):
-    path = Path(path)
     if not path.exists() or path.read_text() != text:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
 
 
 def main():
-    header, internal, source, names, *files = sys.argv[1:]
-    declared = [(Op.read(s, b), b) for f in sorted(files) for s, b in declarations(Path(f).read_text())]
-    declared.sort(key=lambda d: d[0].name)
-    ops = [op for op, body in declared if ".python_only()" not in body]
-    made = "// Generated from the declarations in holon/ops by tools/generate_ops.py.\n"
-    write(
-        header,
-        made + "#pragma once\n\n#include <array>\n#include <optional>\n#include <string_view>\n#include <vector>\n\n"
-        '#include "holon/tensor/tensor.h"\n\nnamespace holon {\n\n'
-        + "".join(o.public_declaration() for o in ops)
-        + "\n}  // namespace holon\n",
-    )
-    write(
-        internal,
-        made + "// Ops that only gradients and bodies of others call: not public, they may change in any release.\n"
-        '#pragma once\n\n#include "holon/ops.h"\n\nnamespace holon {\n\n'
-        + "".join(o.internal_declaration() for o in ops)
-        + "\n}  // namespace holon\n",
-    )
-    write(
-        source,
-        made
-        + '#include "holon/dispatch/dispatch.h"\n#include "holon/internal_ops.h"\n#include "holon/ops.h"\n\n'
-        + "namespace holon {\n\n"
-        + "".join(o.definition() for o in ops)
-        + "\n}  // namespace holon\n",
-    )
-    write(
-        names,
-        made
-        + '#pragma once\n\n#include "holon/registry/op_name.h"\n\nnamespace holon::op {\n\n'
-        + "".join(f'inline constinit const OpName {identifier(op.name)}{{"{op.name}"}};\n' for op, _ in declared)
-        + "\n}  // namespace holon::op\n",
-    )
+    folder, texts = Path(sys.argv[1]), all_files(sys.argv[2:])
+    for name, text in texts.items():
+        write(folder / name, text)
+    for made in ("holon/ops", "holon/internal_ops", "holon/op_names"):  # of a family that is no more
+        for path in (folder / made).glob("*.*"):
+            if path.relative_to(folder).as_posix() not in texts:
+                path.unlink()
 
 
 if __name__ == "__main__":

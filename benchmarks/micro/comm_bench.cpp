@@ -35,7 +35,8 @@
 #include "holon/boxing/executor.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/holon.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/tensor.h"
 
 namespace {
 

@@ -6,9 +6,12 @@
 #include <functional>
 #include <vector>
 
-#include "holon/holon.h"
 #include "holon/kernels/elementwise.h"
 #include "holon/kernels/gemm.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/tensor.h"
 
 namespace {
 

@@ -1,7 +1,6 @@
 // Fused chains and epilogues against the ops one after the other, in the same run. One JSON object per line; ratio is
 // the time of the ops one by one over that of the fused form (above 1: fusion pays). Set OMP_NUM_THREADS=1 for one
 // thread.
-#include <fmt/format.h>
 #include <omp.h>
 #include <time.h>
 
@@ -12,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/base/fmt.h"
 #include "holon/graph/program/fused.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/elementwise.h"

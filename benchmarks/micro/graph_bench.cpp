@@ -4,15 +4,28 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "holon/base/fmt.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"
 #include "holon/graph/virtual_rank.h"
-#include "holon/holon.h"
 #include "holon/kernels/elementwise.h"
 #include "holon/kernels/gemm.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/attention.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/create.h"
+#include "holon/ops/index.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/shape.h"
+#include "holon/optim.h"
 #include "holon/optim/optimizer.h"
+#include "holon/tensor.h"
 
 namespace {
 

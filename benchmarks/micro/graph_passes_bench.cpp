@@ -9,7 +9,13 @@
 #include "holon/base/context.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/passes/pass.h"
-#include "holon/ops.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/attention.h"
+#include "holon/ops/create.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 
 namespace {
 

@@ -12,9 +12,13 @@
 #include <vector>
 
 #include "benchmarks/micro/rank_processes.h"
+#include "holon/base/context.h"
 #include "holon/comm/core/background.h"
 #include "holon/comm/core/communicator.h"
-#include "holon/holon.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/tensor.h"
 
 namespace {
 

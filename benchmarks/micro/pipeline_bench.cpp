@@ -6,18 +6,25 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <numeric>
 #include <thread>
 
+#include "holon/base/fmt.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/schedule/simulate.h"
 #include "holon/graph/step.h"
-#include "holon/holon.h"
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/unary.h"
+#include "holon/optim/update.h"
+#include "holon/tensor.h"
 
 namespace {
 

@@ -53,7 +53,7 @@ std::vector<std::pair<std::string, fs::path>> standard_library() {
         root = std::max(root, entry.path());
   std::vector<std::pair<std::string, fs::path>> found;
   if (root.empty()) return found;
-  for (auto& path : flow::data::files_below(root, ".py")) {
+  for (const fs::path path : flow::data::files_below(root, ".py")) {
     auto name = path.lexically_relative(root);
     if (std::none_of(name.begin(), name.end(), [&](auto& part) { return skipped.count(part.string()); }))
       found.emplace_back(name.generic_string(), path);

@@ -1,7 +1,6 @@
 #include "holon/array/device_backend.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <array>
@@ -16,6 +15,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
@@ -269,7 +269,8 @@ DeviceType parse_device_type(std::string_view text) {
   if (const auto found = find(text)) return *found;
   load_listed();
   if (const auto found = find(text)) return *found;
-  fail_runtime("Expected one of {} device type at start of device string: {}", fmt::join(device_types(), ", "), text);
+  fail_runtime("Expected one of {} device type at start of device string: {}",
+               fmt::format("{}", fmt::join(device_types(), ", ")), text);
 }
 
 bool may_be_simulated(DeviceType type) { return type_of(type).known && type_of(type).known->may_be_simulated; }

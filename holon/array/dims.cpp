@@ -1,5 +1,7 @@
 #include "holon/array/dims.h"
 
+#include <algorithm>
+
 #include "holon/base/error.h"
 
 namespace holon {

@@ -1,7 +1,6 @@
 // A short list of integers without allocation: shapes, strides, axes.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
@@ -56,12 +55,12 @@ class Dims {
   }
   void insert(int at, int64_t x) {
     push_back(0);
-    std::copy_backward(v_ + at, v_ + size_ - 1, v_ + size_);
+    for (int i = size_ - 1; i > at; --i) v_[i] = v_[i - 1];
     v_[at] = x;
   }
   void erase(int at) {
-    std::copy(v_ + at + 1, v_ + size_, v_ + at);
     --size_;
+    for (int i = at; i < size_; ++i) v_[i] = v_[i + 1];
   }
   // By a loop: for so few elements the call of memcmp that std::equal becomes costs more.
   bool operator==(const Dims& o) const {
@@ -91,8 +90,8 @@ class Dims {
   int64_t numel_beyond() const;
   void assign(const int64_t* p, size_t n) {
     if (n > kMaxAxes) too_many(static_cast<int>(n));
-    std::copy(p, p + n, v_);
     size_ = static_cast<int>(n);
+    for (int i = 0; i < size_; ++i) v_[i] = p[i];
   }
   [[noreturn]] static void too_many(int n);
 

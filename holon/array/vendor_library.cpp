@@ -1,14 +1,16 @@
 #include "holon/array/vendor_library.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <link.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
+
+#include "holon/base/fmt.h"
 
 namespace holon {
 

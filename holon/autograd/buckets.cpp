@@ -9,6 +9,7 @@
 #include "holon/boxing/executor.h"
 #include "holon/comm/device/device_communicator.h"
 #include "holon/kernels/copy.h"
+#include "holon/tensor/node.h"
 
 namespace holon::autograd {
 

@@ -14,7 +14,11 @@
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/tracer.h"
 
@@ -147,7 +151,7 @@ class Run {
   static Tensor run_hooks(const AutogradMeta* meta, Tensor g) {
     if (!meta) return g;
     for (auto& hook : meta->hooks)
-      if (Tensor replaced = hook(g); replaced.defined()) g = in_dtype(std::move(replaced), g.dtype());
+      if (Tensor replaced = (*hook)(g); replaced.defined()) g = in_dtype(std::move(replaced), g.dtype());
     return g;
   }
 
@@ -188,7 +192,7 @@ class Run {
 
   void add_up(TensorImpl& leaf, Tensor g) {
     if (tracer_) return tracer_->gradient(leaf, g);
-    if (!leaf.meta) leaf.meta = std::make_shared<AutogradMeta>();
+    if (!leaf.meta) leaf.meta = make_ref<AutogradMeta>();
     Tensor& sum = leaf.meta->grad;
     if (sum.defined()) {
       if (create_)

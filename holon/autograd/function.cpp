@@ -1,12 +1,14 @@
 #include "holon/autograd/function.h"
 
+#include <algorithm>
+
 #include "holon/base/context.h"
 #include "holon/boxing/events.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/redistribute_input.h"
 #include "holon/dispatch/signature.h"
 #include "holon/kernels/copy.h"
-#include "holon/ops.h"
+#include "holon/ops/cast.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::autograd {

@@ -9,6 +9,8 @@
 #include <sstream>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
+#include "holon/base/rank.h"
 
 namespace holon {
 
@@ -110,6 +112,9 @@ Context& Context::of_thread() {
   }
   return *known;
 }
+
+int rank() { return Context::current().rank(); }
+int world_size() { return Context::current().world_size(); }
 
 std::string rank_text() {
   auto& c = Context::current();

@@ -2,18 +2,17 @@
 
 #include "holon/base/index.h"
 
-#include <fmt/format.h>
-
 namespace holon::detail {
 
-void throw_error(ErrorKind kind, fmt::string_view format, fmt::format_args args) {
-  throw Error(kind, fmt::vformat(format, args));
+void throw_error(ErrorKind kind, std::string_view format, std::initializer_list<FormatArg> args) {
+  throw Error(kind, format_args(format, args));
 }
 
-void throw_internal(const char* file, int line, const char* condition, fmt::string_view format, fmt::format_args args) {
+void throw_internal(const char* file, int line, const char* condition, std::string_view format,
+                    std::initializer_list<FormatArg> args) {
   throw Error(ErrorKind::kInternal,
-              fmt::format("internal error: {} ({}:{}: {}). Please report it with the program.",
-                          fmt::vformat(format, args), file, line, condition));
+              formatted("internal error: {} ({}:{}: {}). Please report it with the program.", format_args(format, args),
+                        file, line, condition));
 }
 
 void fail_index(int64_t index, size_t size) {

@@ -1,14 +1,14 @@
 // Errors that a user can act on. Every message says what was asked, what was found and what to do.
 #pragma once
 
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <exception>
+#include <initializer_list>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <utility>
 
-#include "holon/base/print.h"
+#include "holon/base/format.h"
 
 namespace holon {
 
@@ -29,60 +29,49 @@ class Error : public std::exception {
 };
 
 namespace detail {
-[[noreturn]] void throw_error(ErrorKind kind, fmt::string_view format, fmt::format_args args);
-[[noreturn]] void throw_internal(const char* file, int line, const char* condition, fmt::string_view format,
-                                 fmt::format_args args);
+[[noreturn]] void throw_error(ErrorKind kind, std::string_view format, std::initializer_list<FormatArg> args);
+[[noreturn]] void throw_internal(const char* file, int line, const char* condition, std::string_view format,
+                                 std::initializer_list<FormatArg> args);
 }  // namespace detail
 
-// Throws a user's error of the given kind; the message is a fmt format string with its arguments.
+// Throws a user's error of the given kind; the message is a format string (holon/base/format.h) with its arguments.
 template <class... Args>
-[[noreturn]] void fail(ErrorKind kind, fmt::format_string<Args...> format, Args&&... args) {
-  detail::throw_error(kind, format, fmt::make_format_args(args...));
+[[noreturn]] void fail(ErrorKind kind, FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+  detail::throw_error(kind, format.text(), {detail::FormatArg(args)...});
 }
 
 // An argument has a value that it must not have (ValueError in Python).
 template <class... Args>
-[[noreturn]] void fail_value(fmt::format_string<Args...> format, Args&&... args) {
-  detail::throw_error(ErrorKind::kValue, format, fmt::make_format_args(args...));
+[[noreturn]] void fail_value(FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+  detail::throw_error(ErrorKind::kValue, format.text(), {detail::FormatArg(args)...});
 }
 
 // An argument is of a wrong type or dtype (TypeError).
 template <class... Args>
-[[noreturn]] void fail_type(fmt::format_string<Args...> format, Args&&... args) {
-  detail::throw_error(ErrorKind::kType, format, fmt::make_format_args(args...));
+[[noreturn]] void fail_type(FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+  detail::throw_error(ErrorKind::kType, format.text(), {detail::FormatArg(args)...});
 }
 
 // The call cannot be done as things are (RuntimeError).
 template <class... Args>
-[[noreturn]] void fail_runtime(fmt::format_string<Args...> format, Args&&... args) {
-  detail::throw_error(ErrorKind::kRuntime, format, fmt::make_format_args(args...));
+[[noreturn]] void fail_runtime(FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+  detail::throw_error(ErrorKind::kRuntime, format.text(), {detail::FormatArg(args)...});
 }
 
 // A placement, sbp or device does not fit (ErrorKind::kLayout).
 template <class... Args>
-[[noreturn]] void fail_layout(fmt::format_string<Args...> format, Args&&... args) {
-  detail::throw_error(ErrorKind::kLayout, format, fmt::make_format_args(args...));
+[[noreturn]] void fail_layout(FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+  detail::throw_error(ErrorKind::kLayout, format.text(), {detail::FormatArg(args)...});
 }
 
 // For HOLON_CHECK.
 template <class... Args>
-[[noreturn]] void internal_error(const char* file, int line, const char* condition, fmt::format_string<Args...> format,
-                                 Args&&... args) {
-  detail::throw_internal(file, line, condition, format, fmt::make_format_args(args...));
+[[noreturn]] void internal_error(const char* file, int line, const char* condition,
+                                 FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+  detail::throw_internal(file, line, condition, format.text(), {detail::FormatArg(args)...});
 }
 
 }  // namespace holon
-
-// Values with a str() can be in messages as they are (fmt/ranges.h would make that ambiguous: it is not used).
-template <holon::Printable T>
-struct fmt::formatter<T> {
-  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
-  template <class C>
-  auto format(const T& value, C& context) const {
-    const std::string text = value.str();
-    return std::copy(text.begin(), text.end(), context.out());
-  }
-};
 
 // A promise inside Holon: when it is broken the fault is ours, and the message says so.
 #define HOLON_CHECK(condition, ...)                                         \

@@ -12,6 +12,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 
 // Of LLVM's OpenMP runtime (and Intel's), which may also have been loaded in place of the one that was linked.
 extern "C" __attribute__((weak)) void __kmpc_fork_call(...);

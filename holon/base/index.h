@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <type_traits>
 
 #if !defined(NDEBUG) && !defined(HOLON_CHECK_INDICES)
@@ -51,7 +50,10 @@ constexpr size_t to_size(detail::Index auto n) {
 template <detail::Sequence C>
 constexpr decltype(auto) at_index(C&& c, detail::Index auto i) {
 #ifdef HOLON_CHECK_INDICES
-  if constexpr (requires { std::size(c); }) detail::check_index(i, static_cast<size_t>(std::size(c)));
+  if constexpr (requires { c.size(); })
+    detail::check_index(i, static_cast<size_t>(c.size()));
+  else if constexpr (std::is_bounded_array_v<std::remove_cvref_t<C>>)
+    detail::check_index(i, std::extent_v<std::remove_cvref_t<C>>);
 #endif
   return c[static_cast<size_t>(i)];
 }

@@ -1,5 +1,7 @@
 #include "holon/base/log.h"
 
+#include <memory>
+
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 

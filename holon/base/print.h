@@ -1,4 +1,4 @@
-// Values with a str() go into streams: std::cout << x.shape().
+// Values with a str(): they go into streams, std::cout << x.shape(), and into messages.
 #pragma once
 
 #include <concepts>

@@ -1,8 +1,8 @@
 // Intrusive reference counting: a handle is one pointer, and an object is one allocation.
 #pragma once
 
-#include <atomic>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
@@ -15,20 +15,22 @@ class RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
   virtual ~RefCounted() = default;
 
-  void retain() const { count_.fetch_add(1, std::memory_order_relaxed); }
+  void retain() const { __atomic_fetch_add(&count_, 1, __ATOMIC_RELAXED); }
   // Nobody can copy the last reference while it is given up: it needs no locked instruction.
   void release() const {
-    if (count_.load(std::memory_order_acquire) == 1 || count_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    if (__atomic_load_n(&count_, __ATOMIC_ACQUIRE) == 1 || __atomic_fetch_sub(&count_, 1, __ATOMIC_ACQ_REL) == 1)
+      delete this;
   }
-  uint32_t use_count() const { return count_.load(std::memory_order_relaxed); }
+  uint32_t use_count() const { return __atomic_load_n(&count_, __ATOMIC_RELAXED); }
 
  private:
   template <class>
   friend class Ref;
   // As retain(), for an object that no other thread has seen.
-  void retain_alone() const { count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
+  void retain_alone() const { __atomic_store_n(&count_, use_count() + 1, __ATOMIC_RELAXED); }
 
-  mutable std::atomic<uint32_t> count_{0};
+  // By the compiler's functions: <atomic> would be half of what tensor.h takes to compile.
+  mutable uint32_t count_ = 0;
 };
 
 template <class T>

@@ -5,11 +5,8 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iterator>
-#include <limits>
-#include <memory>
 #include <new>
 #include <span>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -84,21 +81,23 @@ class SmallVec {
   T* inline_data() { return reinterpret_cast<T*>(inline_); }
   void append(const T* from, size_t n) {
     reserve(size_ + n);
-    std::uninitialized_copy(from, from + n, data_ + size_);
-    size_ += static_cast<uint32_t>(n);
+    for (size_t i = 0; i < n; ++i) new (data_ + size_++) T(from[i]);
   }
   void grow(size_t n) {
-    if (n > std::numeric_limits<uint32_t>::max()) throw std::length_error("SmallVec: more than 2^32 - 1 elements");
+    if (n > UINT32_MAX) detail::fail_size(static_cast<int64_t>(n));
     T* fresh = static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(alignof(T))));
-    std::uninitialized_move(data_, data_ + size_, fresh);
+    move_to(fresh);
     size_t count = size_;
     destroy();
     data_ = fresh;
     size_ = static_cast<uint32_t>(count);
     capacity_ = static_cast<uint32_t>(n);
   }
+  void move_to(T* to) {
+    for (size_t i = 0; i < size_; ++i) new (to + i) T(std::move(data_[i]));
+  }
   void destroy() {
-    std::destroy(data_, data_ + size_);
+    for (size_t i = 0; i < size_; ++i) data_[i].~T();
     if (data_ != inline_data()) ::operator delete(data_, std::align_val_t(alignof(T)));
     data_ = inline_data();
     size_ = 0;
@@ -110,7 +109,7 @@ class SmallVec {
       size_ = std::exchange(o.size_, 0);
       capacity_ = std::exchange(o.capacity_, N);
     } else {
-      std::uninitialized_move(o.data_, o.data_ + o.size_, data_);
+      o.move_to(data_);
       size_ = o.size_;
       o.clear();
     }

@@ -1,7 +1,6 @@
 #include "holon/base/trace.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/base/index.h"
 #include "holon/base/trace_parts.h"

@@ -2,9 +2,11 @@
 #include "holon/boxing/explain.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 
 namespace holon::boxing {

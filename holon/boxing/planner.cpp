@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <memory>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/base/trace.h"

@@ -2,9 +2,9 @@
 // is ever loaded from a file.
 #pragma once
 
-#include <filesystem>
 #include <optional>
 
+#include "holon/base/file_path.h"
 #include "holon/checkpoint/value.h"
 
 namespace holon {
@@ -35,13 +35,13 @@ struct LoadOptions {
 //
 // If `path` is a folder, the one file goes into it. Errors: the ranks' global tensors are not alike; a rank cannot
 // write: an error of one rank is raised on all. The value: see checkpoint::flatten().
-void save(const checkpoint::Value& value, const std::filesystem::path& path, const SaveOptions& options = {});
+void save(const checkpoint::Value& value, const FilePath& path, const SaveOptions& options = {});
 
 // Returns what save() wrote, or the tensors of any safetensors file, as a dict. Tensors of a file are local; those of a
 // folder that were global are so again, with their sbp, or, if the world lacks a rank of their placement, over all its
 // ranks; the options change that. Each rank reads only what it needs. Collective over the world where results are
 // global. Errors (RuntimeError), naming the file: it cannot be opened, is damaged in whatever way, or is something
 // else.
-checkpoint::Value load(const std::filesystem::path& path, const LoadOptions& options = {});
+checkpoint::Value load(const FilePath& path, const LoadOptions& options = {});
 
 }  // namespace holon

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/checkpoint/json.h"
 #include "holon/checkpoint/world.h"

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/checkpoint/other_formats.h"
 #include "holon/checkpoint/printable.h"

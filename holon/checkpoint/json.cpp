@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/checkpoint/printable.h"
 
 namespace holon::checkpoint {

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -12,7 +14,7 @@
 #include "holon/checkpoint/world.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/on_device.h"
-#include "holon/ops.h"
+#include "holon/ops/to_global.h"
 
 namespace holon {
 
@@ -252,7 +254,8 @@ Value mapped(const Value& value, const std::function<Tensor(const Tensor&)>& f) 
 
 }  // namespace
 
-Value load(const fs::path& path, const LoadOptions& options) {
+Value load(const FilePath& given, const LoadOptions& options) {
+  const fs::path path = given.string();
   const int n = Context::current().world_size();
   NoGradGuard guard;
   if (options.device && (options.placement || options.global_src_rank))

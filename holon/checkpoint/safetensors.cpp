@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/checkpoint/world.h"

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <filesystem>
+#include <memory>
 #include <sstream>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/checkpoint/checkpoint.h"
@@ -10,7 +13,7 @@
 #include "holon/checkpoint/saving.h"
 #include "holon/checkpoint/tree.h"
 #include "holon/checkpoint/world.h"
-#include "holon/ops.h"
+#include "holon/ops/to_global.h"
 
 namespace holon {
 
@@ -197,7 +200,8 @@ void save_parts(Flat flat, const fs::path& path) {
 
 }  // namespace
 
-void save(const Value& value, const fs::path& path, const SaveOptions& options) {
+void save(const Value& value, const FilePath& given, const SaveOptions& options) {
+  const fs::path path = given.string();
   const int n = Context::current().world_size();
   if (path.empty()) fail_value("save: the path is empty.");
   if (auto dst = options.global_dst_rank; dst && (*dst < 0 || *dst >= n))

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/checkpoint/folder.h"
 #include "holon/data/atomic_file.h"
 #include "holon/data/file_lock.h"

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/checkpoint/json.h"
 
 namespace holon::checkpoint {

@@ -26,7 +26,25 @@ void collect(const Value& value, const std::string& name, nn::StateDict& out) {
 
 }  // namespace
 
+Value::Value() = default;
+Value::Value(std::nullptr_t) {}
+Value::Value(bool b) : value_(b) {}
+Value::Value(double x) : value_(x) {}
+Value::Value(const char* text) : value_(std::string(text)) {}
+Value::Value(std::string text) : value_(std::move(text)) {}
+Value::Value(std::string_view text) : value_(std::string(text)) {}
+Value::Value(Tensor tensor) : value_(std::move(tensor)) {}
+Value::Value(List list) : value_(std::move(list)) {}
+Value::Value(Tuple tuple) : value_(std::move(tuple)) {}
 Value::Value(Dict dict) : value_(std::move(dict)) {}
+Value::Value(const Value&) = default;
+Value::Value(Value&&) noexcept = default;
+Value& Value::operator=(const Value&) = default;
+Value& Value::operator=(Value&&) noexcept = default;
+Value::~Value() = default;
+
+void Value::set(int64_t n) { value_ = n; }
+bool Value::is_null() const { return std::holds_alternative<std::monostate>(value_); }
 
 Value::Value(std::initializer_list<std::pair<std::string, Value>> dict) {
   Dict entries;

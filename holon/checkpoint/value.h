@@ -35,7 +35,7 @@ class Value {
   Value(std::nullptr_t);
   Value(bool b);
   template <std::integral T>
-  requires(!std::same_as<T, bool>) Value(T n);
+  requires(!std::same_as<T, bool>) Value(T n) : Value() { set(static_cast<int64_t>(n)); }
   Value(double x);
   Value(const char* text);
   Value(std::string text);
@@ -60,7 +60,7 @@ class Value {
     return std::get_if<T>(&value_);
   }
   // Whether it is null, as in JSON.
-  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+  bool is_null() const;
   // The value as this type; a number may be an integer, and a list a tuple. Errors (TypeError), naming what is there:
   // something else.
   const Tensor& tensor() const;
@@ -89,30 +89,13 @@ class Value {
   const char* kind() const;
 
  private:
+  void set(int64_t n);
+
   std::variant<std::monostate, bool, int64_t, double, std::string, Tensor, List, Tuple, Dict> value_;
 };
 
 struct Value::Entry {
   Value key, value;
 };
-
-// What makes or destroys a dict needs to know its entries.
-inline Value::Value() = default;
-inline Value::Value(std::nullptr_t) {}
-inline Value::Value(bool b) : value_(b) {}
-template <std::integral T>
-requires(!std::same_as<T, bool>) Value::Value(T n) : value_(static_cast<int64_t>(n)) {}
-inline Value::Value(double x) : value_(x) {}
-inline Value::Value(const char* text) : value_(std::string(text)) {}
-inline Value::Value(std::string text) : value_(std::move(text)) {}
-inline Value::Value(std::string_view text) : value_(std::string(text)) {}
-inline Value::Value(Tensor tensor) : value_(std::move(tensor)) {}
-inline Value::Value(List list) : value_(std::move(list)) {}
-inline Value::Value(Tuple tuple) : value_(std::move(tuple)) {}
-inline Value::Value(const Value&) = default;
-inline Value::Value(Value&&) noexcept = default;
-inline Value& Value::operator=(const Value&) = default;
-inline Value& Value::operator=(Value&&) noexcept = default;
-inline Value::~Value() = default;
 
 }  // namespace holon::checkpoint

@@ -1,6 +1,7 @@
 #include "holon/comm/core/factory.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "holon/comm/hosts/hosts_communicator.h"
 #include "holon/comm/local/group_communicator.h"

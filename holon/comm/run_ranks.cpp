@@ -3,15 +3,18 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <vector>
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/comm/core/background.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/core/cores.h"
 #include "holon/comm/device/device_link.h"
 #include "holon/comm/local/thread_world.h"
@@ -74,6 +77,12 @@ void run_ranks(std::span<const int> host_of_rank, const std::function<void(int r
   int count = hosts.of_rank.empty() ? 0 : 1 + *std::max_element(hosts.of_rank.begin(), hosts.of_rank.end());
   for (int h = 0; h < count; ++h) hosts.names.push_back(fmt::format("host {}", h));
   run_all(static_cast<int>(host_of_rank.size()), std::move(hosts), fn);
+}
+
+void barrier() {
+  std::vector<int> ranks(to_size(Context::current().world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  if (ranks.size() > 1) communicator(ranks).barrier();
 }
 
 }  // namespace holon::comm

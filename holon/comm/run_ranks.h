@@ -16,4 +16,7 @@ void run_ranks(int n, const std::function<void(int rank)>& fn);
 // other messages, as processes on several hosts do. Pre: host numbers are counted from 0, none is left out.
 void run_ranks(std::span<const int> host_of_rank, const std::function<void(int rank)>& fn);
 
+// Waits for all ranks of the world. Collective.
+void barrier();
+
 }  // namespace holon::comm

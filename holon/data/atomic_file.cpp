@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/data/file_lock.h"
 

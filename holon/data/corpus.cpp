@@ -1,13 +1,14 @@
 #include "holon/data/corpus.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 
 namespace holon::data {
 
-ByteCorpus::ByteCorpus(const std::vector<std::filesystem::path>& files) {
+ByteCorpus::ByteCorpus(const std::vector<FilePath>& files) {
   for (auto& path : files) {
     InputFile file(path);
     if (file.size() == 0) continue;
@@ -49,18 +50,21 @@ Tensor ByteCorpus::rows(std::span<const int64_t> offsets, int64_t length) const 
   return Tensor::local(std::move(out));
 }
 
-std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder, std::string_view ending) {
+std::vector<std::string> files_below(const FilePath& folder, std::string_view ending) {
   namespace fs = std::filesystem;
   std::vector<fs::path> found;
   std::error_code error;
-  fs::recursive_directory_iterator it(folder, fs::directory_options::skip_permission_denied, error), end;
+  fs::recursive_directory_iterator it(fs::path(folder.string()), fs::directory_options::skip_permission_denied, error),
+      end;
   for (; !error && it != end; it.increment(error)) {
     std::error_code ignored;
     if (it->is_regular_file(ignored) && it->path().filename().string().ends_with(ending)) found.push_back(it->path());
   }
   if (error) fail_runtime("cannot list the files below {}: {}.", folder.string(), error.message());
   std::sort(found.begin(), found.end());
-  return found;
+  std::vector<std::string> names;
+  for (auto& path : found) names.push_back(path.string());
+  return names;
 }
 
 }  // namespace holon::data

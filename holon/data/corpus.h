@@ -2,12 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "holon/base/file_path.h"
 #include "holon/data/input_file.h"
 #include "holon/tensor/tensor.h"
 
@@ -16,7 +17,10 @@ namespace holon::data {
 class ByteCorpus {
  public:
   // The files in the given order; empty ones count nothing. Errors: as InputFile; no bytes at all.
-  explicit ByteCorpus(const std::vector<std::filesystem::path>& files);
+  explicit ByteCorpus(const std::vector<FilePath>& files);
+  template <class Paths>
+  requires requires(const Paths& files) { FilePath(*files.begin()); }
+  explicit ByteCorpus(const Paths& files) : ByteCorpus(std::vector<FilePath>(files.begin(), files.end())) {}
 
   ByteCorpus(ByteCorpus&&) = default;
   ByteCorpus& operator=(ByteCorpus&&) = default;
@@ -35,7 +39,7 @@ class ByteCorpus {
   // A program may have few files open at a time, and a corpus has thousands: those behind the first are opened when
   // they are read.
   struct File {
-    std::filesystem::path path;
+    FilePath path;
     uint64_t size;
     std::optional<InputFile> open;
   };
@@ -47,6 +51,6 @@ class ByteCorpus {
 
 // All regular files below a folder whose names end so (".py"), sorted by path: the same list on every rank.
 // Errors: the folder cannot be read.
-std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder, std::string_view ending);
+std::vector<std::string> files_below(const FilePath& folder, std::string_view ending);
 
 }  // namespace holon::data

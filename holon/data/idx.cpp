@@ -137,7 +137,7 @@ Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name) {
   return Tensor::local(std::move(out));
 }
 
-Tensor read_idx(const std::filesystem::path& path) { return parse_idx(read_whole(path), path.string()); }
+Tensor read_idx(const FilePath& path) { return parse_idx(read_whole(path), path.string()); }
 
 std::vector<std::byte> idx_bytes(const Tensor& values) {
   if (!values.is_local() || values.dtype() != uint8 || !values.array().is_contiguous())

@@ -2,11 +2,11 @@
 // A file may be compressed by gzip, whatever its name.
 #pragma once
 
-#include <filesystem>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "holon/base/file_path.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::data {
@@ -15,7 +15,7 @@ namespace holon::data {
 // Errors (RuntimeError), naming the file and the byte: no IDX file, an unknown type, more axes than a tensor has, sizes
 // that do not fit the length, in either direction, damaged gzip data. Nothing is read beyond the given bytes, and no
 // more memory is taken than they can fill.
-Tensor read_idx(const std::filesystem::path& path);
+Tensor read_idx(const FilePath& path);
 // The same for bytes at hand; name is in messages.
 Tensor parse_idx(std::span<const std::byte> bytes, std::string_view name);
 // A file of these values, a contiguous local tensor of uint8.

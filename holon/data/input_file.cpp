@@ -13,7 +13,7 @@
 
 namespace holon::data {
 
-InputFile::InputFile(const std::filesystem::path& path) : name_(path.string()) { open(); }
+InputFile::InputFile(const FilePath& path) : name_(path.string()) { open(); }
 
 InputFile::~InputFile() { close(); }
 
@@ -53,7 +53,7 @@ void InputFile::read(uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
-std::vector<std::byte> read_whole(const std::filesystem::path& path, uint64_t most_bytes) {
+std::vector<std::byte> read_whole(const FilePath& path, uint64_t most_bytes) {
   InputFile file(path);
   if (file.size() > most_bytes)
     fail_runtime("{}: it has {} bytes; a file of this kind has at most {}.", file.name(), file.size(), most_bytes);

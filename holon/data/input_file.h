@@ -4,18 +4,19 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "holon/base/file_path.h"
 
 namespace holon::data {
 
 class InputFile {
  public:
   // Errors (RuntimeError): the file cannot be opened, or is not a regular one; a named pipe is not waited for.
-  explicit InputFile(const std::filesystem::path& path);
+  explicit InputFile(const FilePath& path);
   InputFile(InputFile&& o) noexcept
       : name_(std::move(o.name_)), size_(o.size_), file_(o.file_), fd_(std::exchange(o.fd_, -1)) {}
   InputFile& operator=(InputFile&& o) noexcept {
@@ -43,6 +44,6 @@ class InputFile {
 };
 
 // All bytes of a file. Errors: as InputFile; more than most_bytes.
-std::vector<std::byte> read_whole(const std::filesystem::path& path, uint64_t most_bytes = UINT64_MAX);
+std::vector<std::byte> read_whole(const FilePath& path, uint64_t most_bytes = UINT64_MAX);
 
 }  // namespace holon::data

@@ -9,7 +9,8 @@
 #include "holon/base/index.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/on_device.h"
-#include "holon/ops.h"
+#include "holon/ops/resize.h"
+#include "holon/ops/shape.h"
 
 namespace holon::data {
 

@@ -1,6 +1,7 @@
 #include "holon/data/mnist.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
@@ -48,18 +49,19 @@ std::string mnist_file(bool train, bool images) {
   return std::string(train ? "train" : "t10k") + (images ? "-images-idx3-ubyte" : "-labels-idx1-ubyte");
 }
 
-fs::path mnist_folder_of_settings() {
+std::string mnist_folder_of_settings() {
   std::string folder = settings::text("HOLON_DATA_DIR");
-  return folder.empty() ? fs::path() : fs::path(folder) / "mnist";
+  return folder.empty() ? folder : (fs::path(folder) / "mnist").string();
 }
 
-fs::path mnist_folder(std::span<const fs::path> folders, MnistPart part) {
+std::string mnist_folder(std::span<const FilePath> folders, MnistPart part) {
   std::string found;
-  for (auto& folder : folders) {
-    if (folder.empty()) continue;
+  for (auto& given : folders) {
+    if (given.empty()) continue;
+    const fs::path folder = given.string();
     std::vector<std::string> missing = files_of(part);
     std::erase_if(missing, [&](auto& name) { return !find_file(folder, name).empty(); });
-    if (missing.empty()) return folder;
+    if (missing.empty()) return given.string();
     std::error_code ignored;
     if (fs::is_directory(folder, ignored))
       found += folder.string() + " lacks " + joined(missing) + ". ";
@@ -73,7 +75,7 @@ fs::path mnist_folder(std::span<const fs::path> folders, MnistPart part) {
                found, joined(files_of(MnistPart::kBoth)));
 }
 
-std::pair<Tensor, Tensor> read_mnist(const fs::path& folder, bool train) {
+std::pair<Tensor, Tensor> read_mnist(const FilePath& folder, bool train) {
   fs::path found = mnist_folder(std::span(&folder, 1), train ? MnistPart::kTrain : MnistPart::kTest);
   fs::path image_file = find_file(found, mnist_file(train, true)),
            label_file = find_file(found, mnist_file(train, false));
@@ -96,8 +98,8 @@ std::pair<Tensor, Tensor> read_mnist(const fs::path& folder, bool train) {
 }
 
 Mnist::Mnist(const MnistOptions& options) {
-  fs::path root = options.root.empty() ? mnist_folder_of_settings() : options.root;
-  std::span<const fs::path> folders(&root, root.empty() ? 0 : 1);
+  const FilePath root = options.root.empty() ? FilePath(mnist_folder_of_settings()) : options.root;
+  std::span<const FilePath> folders(&root, root.empty() ? 0 : 1);
   std::tie(images_, labels_) =
       read_mnist(mnist_folder(folders, options.train ? MnistPart::kTrain : MnistPart::kTest), options.train);
 }

@@ -4,7 +4,7 @@
 #include "holon/base/error.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/on_device.h"
-#include "holon/ops.h"
+#include "holon/ops/cast.h"
 
 namespace holon::data {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 #include <numbers>
 #include <vector>
 
@@ -306,8 +307,9 @@ std::pair<Tensor, Tensor> draw_digits(int64_t n, uint64_t seed, uint64_t stream)
   return {Tensor::local(std::move(images)), Tensor::local(std::move(labels))};
 }
 
-void write_synthetic_mnist(const std::filesystem::path& folder, const SyntheticMnistOptions& options) {
+void write_synthetic_mnist(const FilePath& given, const SyntheticMnistOptions& options) {
   namespace fs = std::filesystem;
+  const fs::path folder = given.string();
   if (options.train < 1 || options.test < 1)
     fail_value("synthetic_mnist: {} training and {} test samples. Each must be at least 1.", options.train,
                options.test);

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <utility>
 
+#include "holon/base/file_path.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::data {
@@ -23,6 +23,6 @@ struct SyntheticMnistOptions {
 // Writes the four files that load_mnist() reads, compressed by gzip; the same bytes for the same options. Makes the
 // folder. Errors: (ValueError) a part of no samples; (RuntimeError) it cannot be written; one of the files is there
 // already, plain or compressed: they may be the real ones.
-void write_synthetic_mnist(const std::filesystem::path& folder, const SyntheticMnistOptions& options = {});
+void write_synthetic_mnist(const FilePath& folder, const SyntheticMnistOptions& options = {});
 
 }  // namespace holon::data

@@ -4,7 +4,7 @@
 
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/op_names.h"
+#include "holon/op_names/cast.h"
 
 namespace holon {
 

@@ -3,9 +3,12 @@
 // leaves in float32. A region belongs to the rank, like the gradient mode.
 #pragma once
 
-#include "holon/registry/op_def.h"
+#include "holon/array/dtype.h"
+#include "holon/tensor/tensor.h"
 
 namespace holon {
+
+struct OpDef;
 
 // Whether a region is open, and what it casts to.
 struct AutocastMode {

@@ -1,9 +1,12 @@
 #include "holon/dispatch/dispatch.h"
 
+#include <algorithm>
+#include <memory>
 #include <unordered_map>
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/base/trace.h"
@@ -17,7 +20,7 @@
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/redistribute_input.h"
 #include "holon/dispatch/signature.h"
-#include "holon/op_names.h"
+#include "holon/op_names/cast.h"
 #include "holon/tensor/parameter.h"
 #include "holon/tensor/tracer.h"
 
@@ -530,6 +533,7 @@ std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, con
   return signatures_of(op, attrs, metas, infer.out_);
 }
 
+std::vector<Tensor> call(std::string_view op, TensorList inputs) { return call(op, inputs, {}); }
 std::vector<Tensor> call(std::string_view name, TensorList inputs, const std::vector<NamedAttr>& attrs) {
   const OpDef& op = find_op(name);
   if (!op.schema.input_list && inputs.size() != to_size(op.schema.n_inputs))

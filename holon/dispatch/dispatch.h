@@ -3,6 +3,8 @@
 // so that a repeated call infers nothing.
 #pragma once
 
+#include "holon/dispatch/call.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/registry/op_def.h"
 
 namespace holon {
@@ -13,11 +15,6 @@ TensorVec dispatch(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 
 // The same for an op with one output.
 Tensor dispatch_one(const OpDef& op, TensorVec inputs, const Attrs& attrs);
-
-// Runs any op by its name, with its attributes by theirs: call("sum", {x}, {{"dim", Dims{0}}}). For ops of a user's
-// library, which have no generated C++ function; an absent optional tensor is Tensor(). Errors: as dispatch(); an
-// unknown op.
-std::vector<Tensor> call(std::string_view op, TensorList inputs, const std::vector<NamedAttr>& attrs = {});
 
 // Runs the op and puts its result into input 0, which keeps its shape, dtype, placement and sbp. Errors: a result of
 // another shape; a leaf that requires grad, or a view of one, while ops are recorded.
@@ -30,16 +27,5 @@ DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs&
 // recorded, and self = result, which takes its place on the tape too.
 void check_in_place(const char* op, const Tensor& self);
 void write_in_place(const char* op, const Tensor& self, const Tensor& result);
-
-// The random state of a thread of this rank: a seed, and one counter each for draws of local and of global tensors. The
-// first thread of a rank begins with the default seed, every other one with a number that follows from it.
-struct RandomState {
-  RandomState();
-  uint64_t seed = 67280421310721ull;  // PyTorch's default
-  bool seeded = false;                // by the user: local draws are then alike on all ranks
-  int64_t local_counter = 0, global_counter = 0;
-};
-RandomState& random_state();
-void manual_seed(uint64_t seed);
 
 }  // namespace holon

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
@@ -6,7 +8,8 @@
 #include "holon/dispatch/redistribute_input.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
-#include "holon/op_names.h"
+#include "holon/op_names/cast.h"
+#include "holon/op_names/shape.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {

@@ -5,7 +5,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/kernels/device.h"
-#include "holon/op_names.h"
+#include "holon/op_names/cast.h"
 
 namespace holon {
 

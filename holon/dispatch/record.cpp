@@ -1,10 +1,11 @@
 #include "holon/dispatch/record.h"
 
+#include <algorithm>
 #include <optional>
 #include <typeinfo>
 
 #include "holon/boxing/events.h"
-#include "holon/op_names.h"
+#include "holon/op_names/cast.h"
 #include "holon/tensor/parameter.h"
 
 namespace holon {

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/boxing/planner.h"

@@ -8,6 +8,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/base/index.h"
 

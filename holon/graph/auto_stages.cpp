@@ -1,6 +1,7 @@
 // Stages by cost: config.set_stages(n).
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <set>
 
 #include "holon/base/context.h"

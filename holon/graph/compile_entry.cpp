@@ -1,10 +1,12 @@
 // A call's signature: whether a compiled one fits, and how another is captured and compiled.
-#include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <memory>
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/graph/graph_entry.h"

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "holon/base/fmt.h"
+
 namespace holon::nn {
 
 Tensor state_for(const optim::Rule& rule, const Tensor& param, const Tensor& state) {

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "holon/boxing/events.h"
+#include "holon/graph/capture/capture.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/graph/step.h"
 
 namespace holon::nn {
 

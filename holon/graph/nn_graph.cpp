@@ -9,12 +9,13 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/base/index.h"
 #include "holon/graph/cpp_optimizer.h"
 #include "holon/graph/graph_entry.h"
 #include "holon/kernels/copy.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
 
 namespace holon::nn {
 
@@ -259,6 +260,8 @@ std::vector<Tensor> Graph::call(std::span<const Tensor> inputs, uint64_t variant
   if (signature) *signature = at;
   return run(at, inputs);
 }
+
+std::vector<Tensor> Graph::run_step(graph::Step& step, std::span<const Tensor> inputs) { return step.run(inputs); }
 
 void Graph::set_variant(size_t signature, uint64_t variant) { entries_[signature]->variant = variant; }
 

@@ -22,19 +22,29 @@
 // seen.
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include "holon/graph/capture/capture.h"
-#include "holon/graph/step.h"
+#include "holon/graph/options/options.h"
+#include "holon/graph/step_stats.h"
 #include "holon/nn/module.h"
 #include "holon/optim/grad_scaler.h"
 #include "holon/optim/optimizer.h"
+
+namespace holon::graph {
+class Capture;
+struct Graph;
+struct MicroBatches;
+class Step;
+}  // namespace holon::graph
 
 namespace holon::nn {
 
@@ -224,7 +234,7 @@ class Graph {
   virtual void capture_ends(graph::Capture&) {}
   virtual void compile_options(graph::CompileOptions*) const {}  // adds what is not in the config
   // Runs a compiled step.
-  virtual std::vector<Tensor> run_step(graph::Step& step, std::span<const Tensor> inputs) { return step.run(inputs); }
+  virtual std::vector<Tensor> run_step(graph::Step& step, std::span<const Tensor> inputs);
 
  private:
   friend class ModuleScopes;

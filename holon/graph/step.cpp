@@ -1,10 +1,12 @@
 #include "holon/graph/step.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/events.h"

@@ -8,19 +8,11 @@
 
 #include "holon/graph/ir/graph.h"
 #include "holon/graph/options/options.h"
+#include "holon/graph/step_stats.h"
 
 namespace holon::graph {
 
 struct Program;
-
-struct StepStats {
-  int64_t captured_nodes = 0, nodes = 0;  // before and after the passes, of all ranks
-  int64_t instructions = 0;               // of this rank, in a step
-  int64_t arena_bytes = 0;                // this rank's values, all of them
-  int64_t sum_bytes = 0;                  // what they would take without sharing memory
-  int64_t recorded = 0;                   // launches of a step that represent many instructions (CUDA graphs)
-  double capture_s = 0, passes_s = 0, lowering_s = 0;
-};
 
 class Step {
  public:

@@ -1,5 +1,6 @@
 #include "holon/graph/virtual_rank.h"
 
+#include <algorithm>
 #include <map>
 
 #include "holon/base/error.h"

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "holon/nn/module.h"
-#include "holon/ops.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/create.h"
+#include "holon/ops/norm.h"
 
 namespace holon::nn {
 

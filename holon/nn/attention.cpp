@@ -1,9 +1,15 @@
 #include "holon/nn/attention.h"
 
+#include <functional>
+
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/nn/init.h"
 #include "holon/nn/weights.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/multi_head.h"
+#include "holon/ops/random.h"
+#include "holon/ops/shape.h"
 
 namespace holon::nn {
 

@@ -1,6 +1,7 @@
 // Attention over several heads, and the transformer's layers around it.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "holon/nn/containers.h"

@@ -2,6 +2,8 @@
 
 #include "holon/base/error.h"
 #include "holon/nn/weights.h"
+#include "holon/ops/conv.h"
+#include "holon/ops/resize.h"
 
 namespace holon::nn {
 

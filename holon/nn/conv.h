@@ -2,7 +2,6 @@
 #pragma once
 
 #include "holon/nn/module.h"
-#include "holon/ops.h"
 
 namespace holon::nn {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "holon/nn/module.h"
-#include "holon/ops.h"
+#include "holon/ops/random.h"
 
 namespace holon::nn {
 

@@ -3,7 +3,8 @@
 #include <cmath>
 
 #include "holon/base/error.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
 
 namespace holon::nn::init {
 

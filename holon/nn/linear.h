@@ -2,7 +2,9 @@
 #pragma once
 
 #include "holon/nn/module.h"
-#include "holon/ops.h"
+#include "holon/ops/layers.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/shape.h"
 
 namespace holon::nn {
 

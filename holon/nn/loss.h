@@ -2,7 +2,9 @@
 #pragma once
 
 #include "holon/nn/module.h"
-#include "holon/ops.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/layers.h"
+#include "holon/ops/loss.h"
 
 namespace holon::nn {
 

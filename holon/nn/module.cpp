@@ -6,7 +6,9 @@
 #include <unordered_set>
 
 #include "holon/base/error.h"
-#include "holon/ops.h"
+#include "holon/base/fmt.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/shape.h"
 #include "holon/tensor/parameter.h"
 
 namespace holon::nn {

@@ -1,7 +1,12 @@
 #include "holon/nn/norm.h"
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/nn/init.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/batch_norm.h"
+#include "holon/ops/create.h"
+#include "holon/ops/shape.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::nn {

@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "holon/nn/module.h"
-#include "holon/ops.h"
+#include "holon/ops/batch_norm.h"
+#include "holon/ops/layers.h"
+#include "holon/ops/norm.h"
 
 namespace holon::nn {
 

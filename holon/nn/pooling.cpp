@@ -2,6 +2,7 @@
 
 #include "holon/base/error.h"
 #include "holon/nn/weights.h"
+#include "holon/ops/pool.h"
 
 namespace holon::nn {
 

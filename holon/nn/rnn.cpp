@@ -3,8 +3,11 @@
 #include <cmath>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/nn/init.h"
 #include "holon/nn/weights.h"
+#include "holon/ops/create.h"
+#include "holon/ops/rnn.h"
 
 namespace holon::nn {
 namespace {

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "holon/nn/module.h"
-#include "holon/ops.h"
 
 namespace holon::nn {
 

@@ -3,6 +3,12 @@
 #include "holon/base/error.h"
 #include "holon/nn/init.h"
 #include "holon/nn/weights.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
+#include "holon/ops/index.h"
+#include "holon/ops/shape.h"
 
 namespace holon::nn {
 

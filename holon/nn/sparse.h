@@ -4,7 +4,6 @@
 #include <optional>
 
 #include "holon/nn/module.h"
-#include "holon/ops.h"
 
 namespace holon::nn {
 

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "holon/nn/module.h"
-#include "holon/ops.h"
+#include "holon/ops/resize.h"
 
 namespace holon::nn {
 

@@ -4,7 +4,7 @@
 
 #include "holon/base/error.h"
 #include "holon/nn/init.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
 
 namespace holon::nn {
 

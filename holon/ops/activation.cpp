@@ -1,7 +1,16 @@
 // Activations and their fused gradients. None is linear: a partial sum is added up before. The gradients are ops with
 // their own gradients, so that they can be differentiated again.
-#include "holon/internal_ops.h"
+#include "holon/ops/activation.h"
+
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
+#include "holon/ops/sort.h"
+#include "holon/internal_ops/activation.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

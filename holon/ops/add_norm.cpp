@@ -1,7 +1,6 @@
 // A residual and the norm behind it, and their gradients. The graph's passes put them in place of pairs of ops, after
 // backward has been recorded, so that they have no gradients. What is added, normalised and given may be of several
 // floating dtypes: conversions around a norm, as autocast makes them, are done on the way.
-#include "holon/internal_ops.h"
 #include "holon/kernels/norm.h"
 #include "holon/ops/norm_rules.h"
 #include "holon/ops/rules.h"

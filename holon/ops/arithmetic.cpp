@@ -1,8 +1,17 @@
 // Arithmetic between two tensors, or a tensor and a number, with broadcasting.
 // Sums and differences let partial sums of all operands through together; a product those of one operand. A number that
 // is added does not: it would be added once per rank.
-#include "holon/internal_ops.h"
+#include "holon/ops/arithmetic.h"
+
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
+#include "holon/ops/sort.h"
+#include "holon/internal_ops/arithmetic.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

@@ -2,13 +2,23 @@
 // too, where keys and values are whole. In the backward pass keys may be split as well: each rank's scores are
 // normalised by the whole row's sum, which the forward pass kept. The matrix of scores is never held.
 #include "holon/kernels/attention.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/unary.h"
+#include "holon/internal_ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/attention.h"
+#include "holon/ops/cast.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 
 namespace holon::ops {
 namespace {

@@ -1,12 +1,22 @@
 // Normalisation of channels (axis 1): batch norm, group norm, instance norm. Statistics of a batch that is split are
 // those of the whole one: sums of x and of its squares are contracted, become partial sums, and are added up over the
 // ranks before use.
-#include "holon/internal_ops.h"
+#include "holon/ops/index.h"
+#include "holon/internal_ops/batch_norm.h"
 #include "holon/kernels/channel_norm.h"
 
+#include <algorithm>
+
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/batch_norm.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/reduce.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::ops {

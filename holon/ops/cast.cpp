@@ -1,10 +1,15 @@
 // Conversions of dtype, and choices by a mask.
 #include <limits>
 
-#include "holon/internal_ops.h"
+#include "holon/ops/sort.h"
+#include "holon/internal_ops/cast.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 

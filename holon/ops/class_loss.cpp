@@ -1,13 +1,25 @@
 // Losses over classes. The rows may be split, and the classes too: then each rank works on the classes that it holds,
 // and only rows of numbers travel, never the logits.
+#include <algorithm>
 #include <limits>
 
-#include "holon/internal_ops.h"
+#include "holon/internal_ops/class_loss.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/loss.h"
 #include "holon/kernels/softmax.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/reduce.h"
 #include "holon/ops/reduction.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

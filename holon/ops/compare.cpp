@@ -1,5 +1,11 @@
 // Comparisons, logic and bits. Their results are bools or integers: none has a gradient.
+#include "holon/ops/compare.h"
+
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

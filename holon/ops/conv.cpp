@@ -3,12 +3,20 @@
 // strides. The batch splits, and so do the output channels; input channels are contracted; of grouped convolutions
 // whole groups split; windows are whole.
 #include "holon/kernels/conv.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/internal_ops/conv.h"
+
+#include <algorithm>
 
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/conv.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/resize.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/windows.h"
 
 namespace holon::ops {

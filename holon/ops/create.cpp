@@ -1,8 +1,14 @@
 // Tensors from nothing. With placement and sbp each rank makes its part only: no communication.
 // As a partial sum the value is on the first rank, and zeros on the others.
-#include "holon/internal_ops.h"
+#include <algorithm>
+
+#include "holon/ops/shape.h"
+#include "holon/internal_ops/create.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
 
 namespace holon::ops {

@@ -3,7 +3,10 @@
 
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/elementwise.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/unary.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

@@ -1,6 +1,8 @@
 // Multiplications and additions of products, two for each pair of numbers, by the shapes of a call (OpDef::flops).
 #pragma once
 
+#include <algorithm>
+
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

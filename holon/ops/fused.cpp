@@ -1,7 +1,17 @@
 // Names of fused ops, as compositions. Attention itself is fused in attention.cpp.
+#include <algorithm>
 #include <cmath>
 
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

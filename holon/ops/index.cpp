@@ -1,10 +1,21 @@
 // Reading and writing by index. A table that is split along its rows (a vocabulary) is read by every rank for the rows
 // that it holds, with zeros for the others: a partial sum, without communication in the op.
 #include "holon/kernels/index.h"
-#include "holon/internal_ops.h"
+#include "holon/internal_ops/index.h"
+#include "holon/internal_ops/index_axes.h"
+
+#include <algorithm>
 
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/index_axes.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/whole.h"
 
 namespace holon::ops {

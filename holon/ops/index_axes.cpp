@@ -1,12 +1,18 @@
 // What x[...] with index tensors and masks comes down to: three ops on neighbouring axes (read, add up, write), of
 // which each rank does its part: what it holds of an indexed axis, or of the indices.
+#include "holon/ops/index_axes.h"
+
 #include "holon/base/context.h"
 #include "holon/base/index.h"
-#include "holon/internal_ops.h"
+#include "holon/internal_ops/cast.h"
+#include "holon/internal_ops/index_axes.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/indexing.h"
 #include "holon/kernels/on_device.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/whole.h"
 
 namespace holon::ops {

@@ -2,17 +2,26 @@
 // index_axes.cpp.
 #include "holon/ops/indexing.h"
 
+#include <algorithm>
+
 #include "holon/base/ceil_div.h"
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/global/slice.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/sort.h"
+#include "holon/ops/to_global.h"
+#include "holon/internal_ops/index_axes.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/elementwise.h"
 #include "holon/kernels/indexing.h"
 #include "holon/kernels/on_device.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/index_axes.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/slice_range.h"
 #include "holon/ops/whole.h"
 #include "holon/tensor/tracer.h"

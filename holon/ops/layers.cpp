@@ -1,10 +1,17 @@
 // What the layers of both languages are made of where one op is not enough: compositions without kernels of their own,
 // whose distribution follows from their parts; and the orthonormal matrix that an initialiser needs.
+#include <algorithm>
 #include <cmath>
 
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/copy.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/pool.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/resize.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

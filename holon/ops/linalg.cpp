@@ -1,12 +1,23 @@
 // Small linear algebra: products with their own name, contractions by index letters, norms. All are made of the
 // products in matmul.cpp, reductions and views, so that their distribution follows from those.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <map>
 
 #include "holon/base/index.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
+#include "holon/internal_ops/reduce.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/rearrange.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

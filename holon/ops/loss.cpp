@@ -1,8 +1,21 @@
 // Losses that are made of ops, element by element; those over classes are in class_loss.cpp. A mean over split elements
 // is a partial sum divided by the logical count.
-#include "holon/internal_ops.h"
+#include "holon/ops/loss.h"
+
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
+#include "holon/ops/sort.h"
+#include "holon/internal_ops/activation.h"
+#include "holon/internal_ops/loss.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/reduce.h"
 #include "holon/ops/reduction.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/special.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

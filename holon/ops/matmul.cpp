@@ -1,10 +1,15 @@
 // Products. One rule in factors gives all of S(0)xB, BxS(1), S(1)xS(0)->P and the ones that let a partial sum through.
+#include "holon/ops/matmul.h"
+
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/resize.h"
+#include "holon/internal_ops/matmul.h"
 #include "holon/kernels/gemm.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/shape.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

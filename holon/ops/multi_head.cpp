@@ -5,7 +5,15 @@
 
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/attention.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

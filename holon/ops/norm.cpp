@@ -1,13 +1,19 @@
 // Softmax and normalisation. Their axes are whole; all others may be split.
 #include "holon/kernels/norm.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/internal_ops/norm.h"
 
 #include <cmath>
 
 #include "holon/kernels/softmax.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/norm.h"
 #include "holon/ops/norm_rules.h"
+#include "holon/ops/reduce.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

@@ -1,8 +1,10 @@
 // The operators of Tensor (holon/tensor/tensor.h, holon/ops/operators.h), each one of the ops.
 #include "holon/ops/operators.h"
 
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/compare.h"
 #include "holon/ops/indexing.h"
+#include "holon/ops/unary.h"
 
 namespace holon {
 

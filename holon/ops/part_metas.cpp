@@ -5,6 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
@@ -53,6 +54,17 @@ void exchange_bytes(const char* op, const PartMeta& shown, uint64_t fingerprint,
   const auto dtype = shown.dtype < 0 ? DType::kUInt8 : static_cast<DType>(shown.dtype);
   // Parts of another dtype are what the exchange is to find: the message says so itself.
   comm::communicator(ranks).all_gather_bytes({op, dtype, shown.shape(), fingerprint}, mine, bytes, all);
+}
+
+bool Foreseen::is(uint64_t signature) const {
+  auto next = next_.find(last_);
+  return signature == (next != next_.end() ? next->second : last_);
+}
+
+void Foreseen::agreed(uint64_t signature) {
+  if (next_.size() >= kMost) next_.clear();
+  next_[last_] = signature;
+  last_ = signature;
 }
 
 void agree_on_part(const Tensor& x, const GlobalSpec* spec) {

@@ -43,16 +43,9 @@ std::vector<T> exchange(const char* op, const PartMeta& shown, uint64_t fingerpr
 // out.
 class Foreseen {
  public:
-  bool is(uint64_t signature) const {
-    auto next = next_.find(last_);
-    return signature == (next != next_.end() ? next->second : last_);
-  }
+  bool is(uint64_t signature) const;
   // Pre: all ranks have this signature.
-  void agreed(uint64_t signature) {
-    if (next_.size() >= kMost) next_.clear();
-    next_[last_] = signature;
-    last_ = signature;
-  }
+  void agreed(uint64_t signature);
 
  private:
   static constexpr size_t kMost = 256;

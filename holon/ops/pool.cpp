@@ -1,13 +1,19 @@
 // Pooling over the last one, two or three axes of [n, c, ...]. The kernels know two: one is two with a height of 1,
 // three are two passes, since the windows are products. Windows are whole; batch and channels split.
 #include "holon/kernels/pool.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/internal_ops/pool.h"
 
 #include <cmath>
 
 #include "holon/base/index.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/pool.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/windows.h"
 
 namespace holon::ops {

@@ -1,10 +1,15 @@
 // Random numbers. Element i of a draw is a function of (seed, the draw's number, i) with i the logical index, so that a
 // split tensor holds exactly the slices of the whole one, on any number of ranks.
 #include "holon/kernels/random.h"
-#include "holon/internal_ops.h"
+#include "holon/internal_ops/random.h"
 
 #include "holon/kernels/copy.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/random.h"
+#include "holon/ops/shape.h"
 
 namespace holon::ops {
 namespace {

@@ -1,10 +1,17 @@
 // Shapes, continued: axes moved and turned, repetition, grids, diagonals, windows. Most are made of views; those with a
 // kernel are linear, so partial sums pass.
+#include <algorithm>
+
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/internal_ops/rearrange.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/axes.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/rearrange.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/values.h"
 #include "holon/ops/whole.h"
 

@@ -1,16 +1,28 @@
 // Reductions over axes. Sums turn a split along a reduced axis into a partial sum and let partial sums through; maxima
 // and the like need their axis whole.
 #include "holon/kernels/reduce.h"
-#include "holon/internal_ops.h"
+#include "holon/internal_ops/index.h"
+#include "holon/internal_ops/reduce.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "holon/base/fmt.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/search.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/asked_dtype.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/scan.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

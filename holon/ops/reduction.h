@@ -1,7 +1,7 @@
 // The end of a loss: what its attribute "reduction" makes of the loss of each element.
 #pragma once
 
-#include "holon/ops.h"
+#include "holon/ops/reduce.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

@@ -2,14 +2,19 @@
 // elements go axis by axis: each is a matrix with few elements in a row. The axes that change are whole, all others
 // split.
 #include "holon/kernels/resize.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/internal_ops/resize.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "holon/base/index.h"
 #include "holon/kernels/conv.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/pool.h"
+#include "holon/ops/resize.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/windows.h"
 
 namespace holon::ops {

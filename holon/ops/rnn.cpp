@@ -2,14 +2,22 @@
 // for its gradient, and the gradients of the weights are products over all steps at once. The batch splits; steps and
 // units are whole.
 #include "holon/kernels/rnn.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/create.h"
+#include "holon/internal_ops/matmul.h"
+#include "holon/internal_ops/rnn.h"
 
 #include "holon/base/index.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/rnn.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 
 namespace holon::ops {
 namespace {

@@ -1,11 +1,22 @@
 // Running sums, products and extrema along an axis. The axis is whole on each rank; the others split freely.
 #include "holon/kernels/scan.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/unary.h"
+#include "holon/internal_ops/index.h"
+#include "holon/internal_ops/scan.h"
+
+#include <algorithm>
 
 #include "holon/kernels/copy.h"
 #include "holon/kernels/reduce.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/asked_dtype.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/scan.h"
+#include "holon/ops/shape.h"
 
 namespace holon::ops {
 namespace {

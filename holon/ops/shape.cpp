@@ -1,14 +1,20 @@
 // Shapes: views and rearrangements. All are linear, so partial sums pass; a view never moves data.
 // A reshape splits and merges axes: the outermost axis of a merged group carries the split, if its size divides evenly
 // among the ranks; the other axes of the group stay whole.
+#include <algorithm>
+
 #include "holon/base/ceil_div.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/internal_ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/to_global.h"
+#include "holon/internal_ops/shape.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/scan.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/axes.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/slice_range.h"
 #include "holon/registry/op_def.h"
 

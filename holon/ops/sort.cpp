@@ -1,13 +1,27 @@
 // Order, search, and results whose shape the values decide. Sorting needs its axis whole on each rank; the others split
 // freely. An op with a shape that the values decide takes the whole value on every rank (ops/whole.h), and its result
 // is broadcast.
+#include <algorithm>
 #include <cmath>
 
-#include "holon/internal_ops.h"
+#include "holon/internal_ops/index.h"
+#include "holon/internal_ops/index_axes.h"
+#include "holon/internal_ops/sort.h"
+#include "holon/base/fmt.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/search.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/index.h"
+#include "holon/ops/index_axes.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/sort.h"
+#include "holon/ops/unary.h"
 #include "holon/ops/values.h"
 #include "holon/ops/whole.h"
 

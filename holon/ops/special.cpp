@@ -1,5 +1,11 @@
 // Functions of two and three tensors beyond arithmetic.
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/unary.h"
 
 namespace holon::ops {
 namespace {

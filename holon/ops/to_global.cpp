@@ -2,7 +2,10 @@
 // world. Gradients: to_global's goes back to the source's placement and sbp; that of a local source is each rank's own
 // part (where it was broadcast, the first rank's value was taken, so the first rank gets the gradient and the others
 // zeros). to_local's from a broadcast tensor is the sum of what the ranks give.
+#include "holon/ops/to_global.h"
+
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/boxing/agree.h"
@@ -11,8 +14,10 @@
 #include "holon/dispatch/record.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
-#include "holon/ops.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/part_metas.h"
+#include "holon/ops/shape.h"
 #include "holon/registry/op_def.h"
 #include "holon/tensor/tracer.h"
 

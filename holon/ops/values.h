@@ -1,7 +1,6 @@
 // Tensors made of a program's numbers, and numbers read out of tensors.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <initializer_list>
 #include <optional>
@@ -69,7 +68,7 @@ Tensor from_rows(std::initializer_list<std::initializer_list<T>> rows, const Dim
   for (size_t r = 0; r < rows.size(); ++r) {
     const auto& row = rows.begin()[r];
     check_row(r, row.size(), rows.begin()->size());
-    to = std::transform(row.begin(), row.end(), to, [](T v) { return static_cast<Literal<T>>(v); });
+    for (T v : row) *to++ = static_cast<Literal<T>>(v);
   }
   return from_array(std::move(a), options);
 }
@@ -79,7 +78,8 @@ template <class T>
 Tensor tensor(std::span<const T> values, const Dims& shape, const TensorOptions& options) {
   detail::check_count(values.size(), shape);
   Array a = Array::empty(shape, DTypeOf<T>::value);
-  std::copy(values.begin(), values.end(), a.data<T>());
+  T* to = a.data<T>();
+  for (const T& v : values) *to++ = v;
   return detail::from_array(std::move(a), options);
 }
 

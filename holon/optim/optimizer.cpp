@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 

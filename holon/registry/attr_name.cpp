@@ -1,6 +1,7 @@
 #include "holon/registry/attr_name.h"
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>

@@ -1,5 +1,6 @@
 #include "holon/registry/describe.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <vector>

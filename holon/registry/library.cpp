@@ -6,8 +6,10 @@
 #include <map>
 #include <mutex>
 
+#include "holon/base/error.h"
 #include "holon/base/fork.h"
 #include "holon/registry/loading.h"
+#include "holon/registry/op_def.h"
 
 namespace holon {
 

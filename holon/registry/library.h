@@ -4,8 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "holon/registry/op_def.h"
-
 namespace holon {
 
 // Loads a user's op library and returns the names of the ops that it declares; a library that is loaded already gives

@@ -8,6 +8,7 @@
 #include <shared_mutex>
 
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/registry/loading.h"
 

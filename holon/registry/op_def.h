@@ -2,6 +2,7 @@
 // reference page, conformance tests) is derived from it.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <string_view>

@@ -1,5 +1,6 @@
 #include "holon/registry/rule.h"
 
+#include <algorithm>
 #include <map>
 #include <string>
 

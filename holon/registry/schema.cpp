@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <functional>
 #include <mutex>
 #include <set>
+#include <variant>
 
 #include "holon/base/error.h"
 #include "holon/base/fork.h"

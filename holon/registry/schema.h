@@ -8,10 +8,9 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <variant>
 #include <vector>
 
+#include "holon/registry/attr_value.h"
 #include "holon/registry/attrs.h"
 
 namespace holon {
@@ -61,10 +60,6 @@ struct Schema {
 
 // Errors: text that does not follow the grammar (ValueError).
 Schema parse_schema(std::string_view text);
-
-// An attribute by name, for calls that are not generated: {{"dim", 0}, {"keepdim", true}}.
-using AttrValue = std::variant<bool, int64_t, double, std::string, DType, Dims, Device, Placement, NdSbp>;
-using NamedAttr = std::pair<std::string, AttrValue>;
 
 // All attributes in the schema's order; those that are not given take their defaults. Errors (TypeError): an unknown
 // name, one without a default that is missing, a value of the wrong type.

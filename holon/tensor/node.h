@@ -1,9 +1,22 @@
 // The tape: a node for each recorded op, with edges towards the leaves.
 #pragma once
 
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "holon/base/ref.h"
+#include "holon/base/small_vec.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon {
+
+// What only leaves and hooked tensors have.
+struct AutogradMeta : RefCounted {
+  Tensor grad;
+  bool retain_grad = false;
+  std::vector<Ref<GradHook>> hooks;
+};
 
 // Where a gradient goes: an output of an earlier node, or a leaf that accumulates it, or nowhere.
 struct Edge {
@@ -50,7 +63,7 @@ class Node : public RefCounted {
   void number_after(const Node& below);
   int32_t mark = -1;  // where in a captured graph the op is (Tracer::mark)
   // Outputs whose gradient is kept or hooked. What they have for it, not they themselves, which would be a cycle.
-  SmallVec<std::pair<uint32_t, std::shared_ptr<AutogradMeta>>, 1> retained;
+  SmallVec<std::pair<uint32_t, Ref<AutogradMeta>>, 1> retained;
 };
 
 }  // namespace holon

@@ -121,7 +121,7 @@ Tensor Tensor::grad() const {
 
 namespace {
 AutogradMeta& meta_of(TensorImpl& impl) {
-  if (!impl.meta) impl.meta = std::make_shared<AutogradMeta>();
+  if (!impl.meta) impl.meta = make_ref<AutogradMeta>();
   return *impl.meta;
 }
 }  // namespace
@@ -154,14 +154,14 @@ void Tensor::retain_grad() {
   if (!requires_grad()) fail_runtime("retain_grad() of a tensor that does not require grad.");
   if (is_leaf()) return;
   if (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty()))
-    impl_->grad_fn->retained.push_back({impl_->output_index, meta_of(*impl_).shared_from_this()});
+    impl_->grad_fn->retained.push_back({impl_->output_index, Ref<AutogradMeta>(&meta_of(*impl_))});
   meta_of(*impl_).retain_grad = true;
 }
 
-void Tensor::register_hook(std::function<Tensor(const Tensor&)> hook) {
+void Tensor::add_hook(Ref<GradHook> hook) {
   if (!requires_grad()) fail_runtime("register_hook() of a tensor that does not require grad.");
   if (!is_leaf() && (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty())))
-    impl_->grad_fn->retained.push_back({impl_->output_index, meta_of(*impl_).shared_from_this()});
+    impl_->grad_fn->retained.push_back({impl_->output_index, Ref<AutogradMeta>(&meta_of(*impl_))});
   meta_of(*impl_).hooks.push_back(std::move(hook));
 }
 

@@ -6,13 +6,13 @@
 // (RuntimeError).
 #pragma once
 
-#include <functional>
 #include <initializer_list>
 #include <iosfwd>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "holon/array/array.h"
@@ -44,11 +44,14 @@ class TensorImpl final : public RefCounted {
   uint32_t capture = 0;       // which capture of a graph this tensor is a symbol in, without a value; 0: none
   int32_t symbol = -1;        // its number there
   Ref<Node> grad_fn;
-  Ref<TensorImpl> alias_of;            // the leaf whose value this is, under another sbp: gradients go there
-  std::shared_ptr<AutogradMeta> meta;  // what only leaves and hooked tensors have
+  Ref<TensorImpl> alias_of;  // the leaf whose value this is, under another sbp: gradients go there
+  Ref<AutogradMeta> meta;    // what only leaves and hooked tensors have (holon/tensor/node.h)
 
   ~TensorImpl() override;
 };
+
+// What Tensor::register_hook() is given, of whatever type: std::function takes longer to compile than all of this.
+class GradHook;
 
 class Tensor {
  public:
@@ -122,7 +125,10 @@ class Tensor {
   void set_grad(Tensor grad);
   void retain_grad();
   // Called with the gradient of this tensor during backward; what it returns, if defined, replaces the gradient.
-  void register_hook(std::function<Tensor(const Tensor&)> hook);
+  // Errors: this tensor requires no grad.
+  template <class F>
+  requires std::is_invocable_r_v<Tensor, F&, const Tensor&>
+  void register_hook(F hook);
   // The same values, outside the recorded graph; shares memory.
   Tensor detach() const;
 
@@ -202,15 +208,25 @@ class Tensor {
   [[noreturn]] static void fail_undefined();
   void check_data(DType wanted) const;
   [[noreturn]] void fail_symbolic(const char* what) const;
+  void add_hook(Ref<GradHook> hook);
   Ref<TensorImpl> impl_;
 };
 
-// What only leaves and tensors with hooks have.
-struct AutogradMeta : std::enable_shared_from_this<AutogradMeta> {
-  Tensor grad;
-  bool retain_grad = false;
-  std::vector<std::function<Tensor(const Tensor&)>> hooks;
+class GradHook : public RefCounted {
+ public:
+  virtual Tensor operator()(const Tensor& grad) = 0;
 };
+
+template <class F>
+requires std::is_invocable_r_v<Tensor, F&, const Tensor&>
+void Tensor::register_hook(F hook) {
+  struct Hook final : GradHook {
+    explicit Hook(F f) : f(std::move(f)) {}
+    Tensor operator()(const Tensor& grad) override { return f(grad); }
+    F f;
+  };
+  add_hook(make_ref<Hook>(std::move(hook)));
+}
 
 // A short list of tensors, such as the results of build().
 using TensorVec = SmallVec<Tensor, 4>;

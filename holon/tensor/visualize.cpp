@@ -5,7 +5,10 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
+#include "holon/boxing/planner.h"
+#include "holon/global/slice.h"
 
 namespace holon {
 
@@ -287,5 +290,12 @@ std::string Picture::svg() const {
 
 std::string visualize(const Tensor& t) { return picture(t).text(); }
 std::string visualize_svg(const Tensor& t) { return picture(t).svg(); }
+
+std::string explain(const Tensor& x, const Placement& placement, const NdSbp& sbp) {
+  if (x.is_local())
+    fail_runtime("explain: the tensor is local; boxing is between global ones. Use to_global(placement, sbp) first.");
+  check_nd_sbp(x.shape(), placement, sbp, "explain");
+  return boxing::explain(x.spec(), intern_spec(placement, sbp), x.shape(), x.dtype());
+}
 
 }  // namespace holon

@@ -46,4 +46,8 @@ std::string visualize(const Tensor& t);
 // picture(t).svg(), its own document.
 std::string visualize_svg(const Tensor& t);
 
+// The steps that x.to_global(placement, sbp) takes, in words. Moves nothing. Errors: a local tensor (RuntimeError); an
+// sbp that does not fit.
+std::string explain(const Tensor& x, const Placement& placement, const NdSbp& sbp);
+
 }  // namespace holon

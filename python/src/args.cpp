@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "holon/base/fmt.h"
+
 namespace holon::python {
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include "args.h"
 #include "holon/autograd/function.h"
+#include "holon/base/fmt.h"
 #include "holon/dispatch/autocast.h"
 
 namespace holon::python {

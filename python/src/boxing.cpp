@@ -1,5 +1,6 @@
 // What boxing does and has done: explanations, the policy, counters.
 #include "args.h"
+#include "holon/base/fmt.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/explain.h"
 #include "holon/tensor/visualize.h"

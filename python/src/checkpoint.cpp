@@ -6,6 +6,7 @@
 #include "args.h"
 #include "bind.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/checkpoint/tree.h"
 

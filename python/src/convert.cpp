@@ -1,5 +1,6 @@
 // Tensor.to and its short forms: dtype, device, placement and sbp.
 #include "call.h"
+#include "holon/base/fmt.h"
 #include "holon/tensor/print.h"
 
 namespace holon::python {

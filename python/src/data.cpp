@@ -1,9 +1,11 @@
 // holon.tensor(): values from lists, numbers, arrays and tensors, local or as a part of a global tensor.
+#include <algorithm>
 #include <cmath>
 
 #include "call.h"
 #include "global_mode.h"
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"

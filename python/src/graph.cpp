@@ -11,13 +11,19 @@
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <functional>
+#include <memory>
 #include <unordered_map>
+#include <variant>
 
 #include "args.h"
 #include "bind.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
+#include "holon/graph/capture/capture.h"
+#include "holon/graph/step.h"
 #include "nested.h"
 #include "optim.h"
 

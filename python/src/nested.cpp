@@ -1,6 +1,7 @@
 #include "nested.h"
 
 #include "args.h"
+#include "holon/base/fmt.h"
 
 namespace holon::python {
 

@@ -1,6 +1,10 @@
 // Values to and from numpy and DLPack. A local CPU tensor shares its memory with the array, both ways.
+#include <algorithm>
+#include <memory>
+
 #include "call.h"
 #include "holon/array/device_runtime.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"

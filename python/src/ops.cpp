@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "call.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/signature.h"
 #include "holon/registry/describe.h"

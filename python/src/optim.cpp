@@ -12,7 +12,7 @@
 #include "args.h"
 #include "bind.h"
 #include "holon/base/error.h"
-#include "holon/ops.h"
+#include "holon/ops/cast.h"
 #include "holon/optim/schedule.h"
 #include "holon/tensor/tracer.h"
 #include "optim.h"

@@ -18,9 +18,7 @@ namespace holon::python {
 
 namespace {
 
-std::vector<std::filesystem::path> paths_of(const std::vector<std::string>& names) {
-  return {names.begin(), names.end()};
-}
+std::vector<FilePath> paths_of(const std::vector<std::string>& names) { return {names.begin(), names.end()}; }
 
 }  // namespace
 
@@ -48,8 +46,7 @@ void bind_readers(nb::module_& m) {
       },
       "path"_a, "The values of an IDX file as a local tensor.");
   m.def(
-      "find_mnist",
-      [](const std::vector<std::string>& folders) { return data::mnist_folder(paths_of(folders)).string(); },
+      "find_mnist", [](const std::vector<std::string>& folders) { return data::mnist_folder(paths_of(folders)); },
       "folders"_a, "The first of the folders that has MNIST's four files.");
   m.def(
       "read_mnist",
@@ -121,11 +118,7 @@ void bind_readers(nb::module_& m) {
           "offsets"_a, "length"_a, "One row of `length` bytes for each offset, as int64 [offsets, length].");
   m.def(
       "files_below",
-      [](const std::string& folder, const std::string& ending) {
-        std::vector<std::string> names;
-        for (auto& path : data::files_below(folder, ending)) names.push_back(path.string());
-        return names;
-      },
+      [](const std::string& folder, const std::string& ending) { return data::files_below(folder, ending); },
       "folder"_a, "ending"_a, "All regular files below a folder whose names end so, sorted.");
 }
 

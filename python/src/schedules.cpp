@@ -6,6 +6,7 @@
 
 #include "bind.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/graph/schedule/picture.h"
 #include "holon/graph/schedule/scheme.h"

@@ -2,6 +2,7 @@
 #include <nanobind/operators.h>
 
 #include "args.h"
+#include "holon/base/fmt.h"
 #include "holon/tensor/print.h"
 #include "size.h"
 

@@ -11,10 +11,20 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/holon.h"
+#include "holon/dispatch/dispatch.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/softmax.h"
 #include "holon/kernels/variants.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/sort.h"
+#include "holon/ops/to_global.h"
+#include "holon/ops/values.h"
+#include "holon/tensor.h"
 
 namespace holon {
 namespace {

@@ -11,6 +11,11 @@ from harness import docs
 from harness.installed import BUILD, needs_build, same_tools, sh
 from harness.ranks import ROOT, free_port
 
+sys.path.insert(0, str(ROOT / "tools"))
+
+import check_headers  # noqa: E402
+
+NOTHING = re.compile("(?!)")
 pytestmark = [pytest.mark.slow, needs_build]
 PROJECTS = ROOT / "examples/projects"
 
@@ -97,6 +102,16 @@ def test_a_compiler_of_an_older_language_is_told(prefix, tmp_path):
     (tmp_path / "program.cpp").write_text("#include <holon/holon.h>\n")
     with pytest.raises(AssertionError, match="C\\+\\+20"):
         sh("g++", "-std=c++17", "-fsyntax-only", *flags, tmp_path / "program.cpp")
+
+
+def test_the_installed_headers_need_no_other_library(prefix):
+    include = prefix / "include"
+    headers = {p.relative_to(include).as_posix(): p.read_text() for p in include.rglob("*.h")}
+    assert "holon/holon.h" in headers and "holon/ops/matmul.h" in headers
+    foreign = {h: list(check_headers.foreign_includes(h, text, NOTHING)) for h, text in headers.items()}
+    assert not {h: f for h, f in foreign.items() if f}
+    included = {i for text in headers.values() for i in re.findall(r'#include "(holon/[^"]+)"', text)}
+    assert not included - set(headers)
 
 
 def test_the_guides_first_program(prefix, tmp_path):

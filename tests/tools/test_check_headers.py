@@ -7,6 +7,7 @@ import pytest
 from harness.ranks import ROOT
 
 GOOD = "#pragma once\n#include <vector>\nstd::vector<int> f();\n"
+FIRST, OWN = '#include "holon/a.h"\n', '#include "holon/own.h"\n'
 LEANING = "#pragma once\nstd::vector<int> g();\n"  # on what was included before
 
 
@@ -22,11 +23,17 @@ LEANING = "#pragma once\nstd::vector<int> g();\n"  # on what was included before
             "holon/a.h: it does not say #pragma once",
         ),
         ({"a.h": GOOD, "loop_body.h": "no header at all"}, "1 headers, of which 1 were compiled: 0 errors"),
+        ({"a.h": GOOD + "#include <fmt/format.h>\n", "a.cpp": FIRST}, "it is installed and includes <fmt/format.h>"),
+        ({"a.h": GOOD + "#include <zlib.h>\n", "a.cpp": FIRST}, "it is installed and includes <zlib.h>"),
+        ({"a.h": GOOD, "own.h": GOOD + "#include <zlib.h>\n", "a.cpp": FIRST, "own.cpp": OWN}, ": 0 errors"),
+        ({"a.h": GOOD + '#include "holon/own.h"\n', "own.h": GOOD, "a.cpp": FIRST}, 'includes "holon/own.h"'),
         ({}, "0 headers"),
     ],
 )
 def test_headers(files, said, tmp_path):
     (tmp_path / "holon").mkdir()
+    (tmp_path / "cmake").mkdir()
+    (tmp_path / "cmake/Install.cmake").write_text(r'set(HOLON_PRIVATE_HEADERS "/holon/own\\.h$")')
     for name, text in files.items():
         (tmp_path / "holon" / name).write_text(text)
     done = subprocess.run(

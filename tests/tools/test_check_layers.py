@@ -29,7 +29,9 @@ def tree(tmp_path):
         "holon/array/host/page.h": "",
         "holon/array/cpu/loop_x.cpp": '#include "holon/array/array.h"\n',
         "holon/ops/CMakeLists.txt": "file(GLOB rooms *.cpp)\nholon_layer(ops ${rooms})\n",
-        "holon/ops/sum.cpp": '#include "holon/ops.h"\n#include "holon/array/array.h"\n',
+        "holon/ops/sum.cpp": (
+            '#include "holon/ops/scan.h"\n#include "holon/op_names/scan.h"\n#include "holon/array/array.h"\n'
+        ),
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -51,7 +53,7 @@ def test_a_good_tree(tree):
     "name, text, message",
     [
         ("holon/base/error.h", '#include "holon/array/array.h"\n', "array is above base"),
-        ("holon/array/array.h", "#  include <holon/ops.h>\n", "ops is above array"),
+        ("holon/array/array.h", "#  include <holon/ops/scan.h>\n", "ops is above array"),
         ("holon/base/lost.cpp", "", "holon/base/lost.cpp: no source of"),
         ("holon/array/cpu/other.cpp", "", "holon/array/cpu/other.cpp: no source of"),
         ("holon/attic/old.h", "", "holon/attic: not in HOLON_LAYERS"),
@@ -60,6 +62,7 @@ def test_a_good_tree(tree):
         ("holon/array/simd/vec.h", "", "holon/array/simd: not in HOLON_FOLDERS"),
         ("holon/base/posix/file.h", "", "holon/base/posix: not in HOLON_FOLDERS"),
         ("holon/ops/max.cpp", '#include "holon/holon.h"\n', "which is for users"),
+        ("holon/ops/max.cpp", '#include "holon/ops.h"\n', "which is for users"),
     ],
 )
 def test_a_fault_is_found(tree, name, text, message):

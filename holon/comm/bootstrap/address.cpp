@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/settings.h"
 
 namespace holon::comm {

@@ -1,10 +1,13 @@
 #include "holon/comm/bootstrap/handshake.h"
 
+#include <algorithm>
+
 #include <sodium/crypto_auth_hmacsha256.h>
 #include <sodium/crypto_verify_32.h>
 #include <sys/random.h>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/comm/bootstrap/socket.h"
 

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/comm/bootstrap/address.h"

@@ -10,6 +10,7 @@
 #include <climits>
 #include <deque>
 #include <map>
+#include <memory>
 
 #include "holon/base/index.h"
 #include "holon/comm/bootstrap/handshake.h"

@@ -11,6 +11,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 
 namespace holon::comm {
 

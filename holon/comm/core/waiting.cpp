@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "holon/array/storage.h"
+#include "holon/base/fmt.h"
 
 namespace holon::comm {
 

@@ -13,6 +13,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/format.h"
 #include "holon/comm/core/background.h"
 #include "holon/comm/core/world.h"
 
@@ -119,13 +120,13 @@ bool sleep_until(Call& call, World& world, GroupHeader& header) {
         poll();
       } catch (...) {
         call.give_up(
-            fmt::format("{}: rank {} was interrupted while waiting ({}).", call.op(), world.rank(), call.text()));
+            formatted("{}: rank {} was interrupted while waiting ({}).", call.op(), world.rank(), call.text()));
         throw;
       }
     }
     if (background_must_end()) {
-      why = fmt::format("{}: rank {} is ending before its background work is done ({}). Wait for all work first.",
-                        call.op(), world.rank(), call.text());
+      why = formatted("{}: rank {} is ending before its background work is done ({}). Wait for all work first.",
+                      call.op(), world.rank(), call.text());
       call.give_up(why);
       call.check();
       throw Error(ErrorKind::kRuntime, why);

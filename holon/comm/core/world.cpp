@@ -6,6 +6,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/settings.h"
 
 namespace holon::comm {

@@ -1,12 +1,14 @@
 #include "holon/comm/device/link_mail.h"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <deque>
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/comm/core/network.h"

@@ -13,6 +13,7 @@
 #include <fstream>
 
 #include "holon/base/blocking.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 
 namespace holon::comm {

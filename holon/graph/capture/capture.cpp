@@ -6,7 +6,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/index.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
 
 namespace holon::graph {
 

@@ -4,8 +4,9 @@
 #include <numeric>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
-#include "holon/op_names.h"
+#include "holon/op_names/arithmetic.h"
 
 namespace holon::graph {
 

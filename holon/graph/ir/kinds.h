@@ -3,10 +3,12 @@
 
 #include <map>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/format.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/ir/interpret.h"
 #include "holon/graph/ir/node_kind.h"
@@ -19,13 +21,14 @@ class NodeCheck {
   NodeCheck(const Graph& g, const char* after) : g(g), after_(after) {}
 
   template <class... Args>
-  [[noreturn]] void broken(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::kInternal, "graph after {}: {}.", after_, fmt::format(format, std::forward<Args>(args)...));
+  [[noreturn]] void broken(FormatString<std::type_identity_t<Args>...> format, const Args&... args) const {
+    fail(ErrorKind::kInternal, "graph after {}: {}.", after_, formatted<Args...>(format, args...));
   }
   template <class... Args>
-  [[noreturn]] void wrong(const Node& n, fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::kInternal, "graph after {}: {}. The node: {}", after_,
-         fmt::format(format, std::forward<Args>(args)...), str(g, n));
+  [[noreturn]] void wrong(const Node& n, FormatString<std::type_identity_t<Args>...> format,
+                          const Args&... args) const {
+    fail(ErrorKind::kInternal, "graph after {}: {}. The node: {}", after_, formatted<Args...>(format, args...),
+         str(g, n));
   }
   // a and b have the same shape and dtype.
   void alike(const Node& n, const Value& a, const Value& b, const char* what) const;

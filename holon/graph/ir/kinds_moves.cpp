@@ -1,6 +1,6 @@
 // What moves values, or sees them otherwise.
 #include "holon/graph/ir/kinds.h"
-#include "holon/ops.h"
+#include "holon/ops/to_global.h"
 
 namespace holon::graph::kinds {
 

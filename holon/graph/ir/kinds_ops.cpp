@@ -1,8 +1,10 @@
 // Ops, alone and in element-wise chains.
 #include "holon/graph/ir/kinds.h"
 
+#include <algorithm>
 #include <unordered_set>
 
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/signature.h"

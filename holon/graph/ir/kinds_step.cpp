@@ -1,10 +1,11 @@
 // Sums over micro-batches, and what a step does once: writes, clips and updates.
 #include "holon/graph/ir/kinds.h"
 
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/optim.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/optim/update.h"
 
 namespace holon::graph::kinds {

@@ -1,5 +1,6 @@
 #include <set>
 
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/graph/ir/kinds.h"
 

@@ -1,8 +1,7 @@
 #include "holon/graph/options/options.h"
 
-#include <fmt/format.h>
-
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/graph/schedule/scheme.h"
 
 namespace holon::graph {

@@ -4,7 +4,7 @@
 #include "holon/boxing/planner.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
-#include "holon/op_names.h"
+#include "holon/op_names/arithmetic.h"
 
 namespace holon::graph {
 

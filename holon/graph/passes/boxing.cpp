@@ -4,7 +4,8 @@
 #include "holon/graph/passes/parameters.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
-#include "holon/op_names.h"
+#include "holon/op_names/arithmetic.h"
+#include "holon/op_names/cast.h"
 
 namespace holon::graph {
 

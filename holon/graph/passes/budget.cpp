@@ -7,11 +7,12 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/graph/passes/clones.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
-#include "holon/op_names.h"
+#include "holon/op_names/cast.h"
 
 namespace holon::graph {
 

@@ -1,4 +1,5 @@
 // Common subexpressions, by a table of what has been computed.
+#include <algorithm>
 #include <unordered_map>
 
 #include "holon/base/hash.h"

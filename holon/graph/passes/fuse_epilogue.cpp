@@ -5,7 +5,12 @@
 #include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
-#include "holon/op_names.h"
+#include "holon/op_names/activation.h"
+#include "holon/op_names/arithmetic.h"
+#include "holon/op_names/epilogue.h"
+#include "holon/op_names/matmul.h"
+#include "holon/op_names/reduce.h"
+#include "holon/op_names/shape.h"
 
 namespace holon::graph {
 namespace {

@@ -4,7 +4,10 @@
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
 #include "holon/graph/program/fused.h"
-#include "holon/op_names.h"
+#include "holon/op_names/add_norm.h"
+#include "holon/op_names/arithmetic.h"
+#include "holon/op_names/cast.h"
+#include "holon/op_names/norm.h"
 
 namespace holon::graph {
 namespace {

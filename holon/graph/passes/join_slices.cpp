@@ -4,7 +4,8 @@
 #include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
-#include "holon/op_names.h"
+#include "holon/op_names/arithmetic.h"
+#include "holon/op_names/shape.h"
 
 namespace holon::graph {
 namespace {

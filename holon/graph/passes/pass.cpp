@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/graph/passes/fuse.h"
 
 namespace holon::graph {

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"

@@ -3,7 +3,7 @@
 #include "holon/graph/passes/clones.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
-#include "holon/op_names.h"
+#include "holon/op_names/cast.h"
 
 namespace holon::graph {
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/svg.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 
 namespace holon::graph {

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/boxing/planner.h"
 #include "holon/graph/cost/node_cost.h"

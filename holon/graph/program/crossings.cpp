@@ -1,5 +1,7 @@
 #include "holon/graph/program/crossings.h"
 
+#include <algorithm>
+
 namespace holon::graph {
 
 Crossings::Crossings(LoweredValues& values, BucketMemory& memory, const Pipeline& pipeline)

@@ -1,5 +1,8 @@
 #include "holon/graph/program/gradient_changes.h"
 
+#include <algorithm>
+#include <memory>
+
 #include "holon/graph/ir/node_kind.h"
 
 namespace holon::graph {

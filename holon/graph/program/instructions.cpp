@@ -4,6 +4,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/agree.h"

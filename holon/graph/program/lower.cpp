@@ -1,6 +1,7 @@
 // The order of a rank's instructions.
 #include <algorithm>
 #include <iterator>
+#include <memory>
 
 #include "holon/graph/program/lowering.h"
 

@@ -1,7 +1,7 @@
 // Each kind of node as instructions.
 #include "holon/base/index.h"
 #include "holon/graph/program/lowering.h"
-#include "holon/op_names.h"
+#include "holon/op_names/arithmetic.h"
 
 namespace holon::graph {
 

@@ -1,12 +1,11 @@
 #include "holon/graph/schedule/picture.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 
 namespace holon::graph {

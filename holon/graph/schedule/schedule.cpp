@@ -1,11 +1,11 @@
 #include "holon/graph/schedule/schedule.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/graph/schedule/check.h"

@@ -1,11 +1,10 @@
 #include "holon/graph/schedule/scheme.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <map>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 
 namespace holon::graph {

@@ -1,5 +1,6 @@
 #include "holon/kernels/channel_norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 

@@ -1,4 +1,5 @@
 // Convolutions as products of im2col matrices, one image and group at a time. Two axes are three with a depth of 1.
+#include <algorithm>
 #include <cstring>
 
 #include "holon/base/error.h"

@@ -1,5 +1,6 @@
 #include "holon/kernels/resize.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "holon/base/error.h"

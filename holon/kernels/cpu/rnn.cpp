@@ -1,5 +1,6 @@
 #include "holon/kernels/rnn.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "holon/base/error.h"

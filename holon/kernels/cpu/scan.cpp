@@ -1,5 +1,6 @@
 #include "holon/kernels/scan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>

@@ -1,6 +1,8 @@
 // Attention on a device: by tiles (attention_tiles.h), and a plain variant in float64 that takes any widths.
 #include "holon/kernels/cuda/attention.h"
 
+#include <algorithm>
+
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/kernels/copy.h"

@@ -5,6 +5,9 @@
 // There are no atomics: results are the same in every run.
 #pragma once
 
+#include <algorithm>
+#include <limits>
+
 #include "holon/kernels/cuda/attention_tiles.h"
 
 namespace holon::kernels::cuda::attention {

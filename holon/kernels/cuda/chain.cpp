@@ -1,16 +1,16 @@
 // Chains of element-wise steps as one kernel each, compiled while the program runs.
 #include "holon/kernels/chain.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"

@@ -1,10 +1,9 @@
 #include "holon/kernels/cuda/chain_source.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/kernels/elementwise.h"
 

@@ -2,6 +2,7 @@
 // numbers, so that alike chains share one.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <string>
 #include <vector>

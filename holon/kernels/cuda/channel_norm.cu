@@ -2,6 +2,8 @@
 // one pass over the elements with them.
 #include "holon/kernels/channel_norm.h"
 
+#include <algorithm>
+
 #include "holon/base/error.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/compute_type.h"

@@ -4,6 +4,8 @@
 // channels last, [n, place, group, window, c / groups].
 #include "holon/kernels/conv.h"
 
+#include <algorithm>
+
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/conv_direct.h"
 #include "holon/kernels/cuda/dnn.h"

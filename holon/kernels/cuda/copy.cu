@@ -1,6 +1,8 @@
 // Copies and conversions on a device, and filling.
 #include "holon/kernels/copy.h"
 
+#include <algorithm>
+
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/layout.h"
 #include "holon/kernels/cuda/types.h"

@@ -3,6 +3,8 @@
 // all threads.
 #pragma once
 
+#include <algorithm>
+
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/layout.h"
 #include "holon/kernels/cuda/types.h"

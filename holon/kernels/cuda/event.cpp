@@ -1,3 +1,5 @@
+#include <memory>
+
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/kernels/cuda/stream.h"

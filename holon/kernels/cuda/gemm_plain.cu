@@ -1,4 +1,6 @@
 // Products by an own kernel: integers, bools, and what the library has no way to do.
+#include <algorithm>
+
 #include "holon/kernels/cuda/gemm.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/strides.h"

@@ -1,4 +1,6 @@
 // Reading by index.
+#include <algorithm>
+
 #include "holon/base/error.h"
 #include "holon/kernels/cuda/lookup.h"
 #include "holon/kernels/cuda/types.h"

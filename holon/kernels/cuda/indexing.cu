@@ -1,6 +1,8 @@
 // Several index arrays at once: they are joined to one of places first.
 #include "holon/kernels/indexing.h"
 
+#include <algorithm>
+#include <functional>
 #include <mutex>
 #include <numeric>
 #include <set>

@@ -3,6 +3,8 @@
 // in a fixed order.
 #include "holon/kernels/norm.h"
 
+#include <algorithm>
+
 #include "holon/base/error.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/compute_type.h"

@@ -2,6 +2,8 @@
 // normalizer calculation for softmax" (2018).
 #pragma once
 
+#include <limits>
+
 #include "holon/kernels/cuda/rows.h"
 #include "holon/kernels/functors.h"
 

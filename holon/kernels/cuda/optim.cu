@@ -2,6 +2,7 @@
 // them as its parameter, and its blocks stride over all of their chunks.
 #include "holon/kernels/optim.h"
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <vector>

@@ -2,6 +2,8 @@
 // rows that these are of.
 #include "holon/kernels/cuda/order.h"
 
+#include <algorithm>
+
 #include "holon/kernels/cuda/vendor_cub.h"
 
 namespace holon::kernels::cuda {

@@ -1,6 +1,8 @@
 // Sums, products and extremes along axes, and where an extreme is.
 #include "holon/kernels/reduce.h"
 
+#include <limits>
+
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
 #include "holon/kernels/compute_type.h"

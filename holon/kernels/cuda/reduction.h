@@ -11,6 +11,8 @@
 //   is one fold(state, lane), merge(state, state) -> state, store(at, state)
 #pragma once
 
+#include <algorithm>
+
 #include "holon/base/error.h"
 #include "holon/kernels/cuda/rows.h"
 

@@ -1,6 +1,7 @@
 // Resampling along an axis, and windows as columns. Gradients gather, so that they are the same every time.
 #include "holon/kernels/resize.h"
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 

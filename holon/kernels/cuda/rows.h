@@ -2,6 +2,7 @@
 // Kernels are made for the type that is computed in; how the elements are stored is looked up when they are loaded.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 

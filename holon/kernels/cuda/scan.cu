@@ -3,6 +3,8 @@
 // order. Few long rows are cut into parts: their totals are folded first and carried into them.
 #include "holon/kernels/scan.h"
 
+#include <algorithm>
+
 #include "holon/base/error.h"
 #include "holon/kernels/cuda/reduction.h"
 #include "holon/kernels/functors.h"

@@ -1,5 +1,6 @@
 // Writing by index. The entries are put in the order of the places that they write to, those of one place in their own
 // order, and one thread writes each element: no atomics, and the same sums as on the CPU.
+#include <algorithm>
 #include <numeric>
 
 #include "holon/base/error.h"

@@ -1,6 +1,7 @@
 // Searching, counting, and picking out what a condition holds for.
 #include "holon/kernels/search.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "holon/array/device_runtime.h"

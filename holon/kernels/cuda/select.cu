@@ -1,4 +1,6 @@
 // Selection by a condition: elements are moved as they are, whatever their dtype.
+#include <algorithm>
+
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/layout.h"
 #include "holon/kernels/cuda/types.h"

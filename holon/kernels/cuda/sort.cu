@@ -1,5 +1,7 @@
 // Sorting along the last axis: keys that compare as the elements do, their order (order.cu), and the elements in that
 // order.
+#include <algorithm>
+
 #include "holon/base/error.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/order.h"

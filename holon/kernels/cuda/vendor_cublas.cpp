@@ -1,7 +1,6 @@
 // Products by cuBLASLt. Its matrices are stored column by column, so it computes the transpose of the product,
 // whose operands are the transposes of ours in exchanged order: nothing is moved for that.
 #include <cublasLt.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -10,6 +9,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/kernels/cuda/blas.h"

@@ -3,13 +3,14 @@
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <cstring>
 #include <unordered_map>
 #include <utility>
 
 #include "holon/array/vendor_library.h"
+#include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/hash.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/dnn.h"

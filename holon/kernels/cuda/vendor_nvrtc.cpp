@@ -2,12 +2,12 @@
 // the ops of a chain one by one.
 #include <cuda_runtime.h>
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <vector>
 
 #include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/kernels/cuda/rtc.h"
 #include "holon/kernels/cuda/stream.h"
 

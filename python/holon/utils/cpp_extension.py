@@ -14,7 +14,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def include_paths():
-    """Returns the folders of Holon's headers (and of fmt's, which they include), for a compiler's -I."""
+    """Returns the folders of Holon's headers, for a compiler's -I."""
     installed = _PACKAGE / "include"
     return [str(installed)] if installed.is_dir() else [*_C.tree_paths()["include"]]
 
@@ -35,7 +35,6 @@ def command(sources, output, extra_cflags=(), extra_ldflags=()):
         "-march=native",
         "-fPIC",
         "-shared",
-        "-DFMT_SHARED",
         *extra_cflags,
         *(f"-I{p}" for p in include_paths()),
         *map(str, sources),

@@ -15,6 +15,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/core/background.h"
 #include "holon/comm/core/communicator.h"

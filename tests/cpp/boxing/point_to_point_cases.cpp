@@ -9,6 +9,7 @@
 #include "boxing/specs.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/kernels/copy.h"

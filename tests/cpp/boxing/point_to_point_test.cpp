@@ -19,6 +19,7 @@
 #include "comm/processes.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/core/background.h"
 #include "holon/comm/core/communicator.h"

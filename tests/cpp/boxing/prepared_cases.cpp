@@ -1,10 +1,12 @@
 #include "boxing/prepared_cases.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "boxing/specs.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/kernels/copy.h"

@@ -12,6 +12,7 @@
 #include "holon/array/storage.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"

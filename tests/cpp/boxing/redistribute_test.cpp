@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <numeric>
@@ -10,6 +11,7 @@
 #include "boxing/specs.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"

@@ -14,7 +14,8 @@
 #include "holon/base/trace_parts.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/create.h"
 
 namespace holon {
 namespace {

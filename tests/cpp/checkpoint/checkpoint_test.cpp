@@ -4,13 +4,18 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <functional>
 
 #include "checkpoint/folder.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/checkpoint/folder.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/nn/layers.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
+#include "holon/ops/shape.h"
 #include "holon/optim/optimizer.h"
 
 namespace holon::checkpoint {

@@ -1,4 +1,7 @@
 // Files that are damaged, old, or something else.
+#include <filesystem>
+#include <functional>
+
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -6,12 +9,13 @@
 
 #include "checkpoint/folder.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/folder.h"
 #include "holon/checkpoint/json.h"
 #include "holon/checkpoint/other_formats.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
 
 namespace holon::checkpoint {
 namespace {

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 
 #include "checkpoint/folder.h"
 #include "holon/base/error.h"
 #include "holon/checkpoint/checkpoint.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
 
 namespace holon::checkpoint {
 namespace {

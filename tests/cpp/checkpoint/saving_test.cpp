@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <thread>
 
 #include "checkpoint/folder.h"
@@ -14,7 +16,8 @@
 #include "holon/checkpoint/folder.h"
 #include "holon/checkpoint/world.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/shape.h"
 
 namespace holon::checkpoint {
 namespace {

@@ -1,6 +1,5 @@
 // What a program takes of its host and leaves there: cores, /dev/shm, memory, names.
 #include <dirent.h>
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -13,6 +12,7 @@
 #include <set>
 #include <sstream>
 
+#include "holon/base/fmt.h"
 #include "tests/cpp/comm/processes.h"
 #include "tests/cpp/sanitizers.h"
 

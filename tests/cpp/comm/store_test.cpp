@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -6,13 +5,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <random>
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/store.h"
 

@@ -8,7 +8,8 @@
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
 #include "holon/data/place.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/reduce.h"
 #include "holon/ops/values.h"
 
 namespace holon::data {

@@ -3,9 +3,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
+#include <functional>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/data/atomic_file.h"
 #include "holon/data/corpus.h"
 #include "holon/data/crc32c.h"

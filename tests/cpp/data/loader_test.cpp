@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "holon/array/device_runtime.h"
@@ -15,7 +16,8 @@
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/data/sampler.h"
-#include "holon/ops.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/values.h"
 
 namespace holon::data {

@@ -7,8 +7,13 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/create.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/values.h"
+#include "holon/registry/op_def.h"
 
 namespace holon {
 namespace {

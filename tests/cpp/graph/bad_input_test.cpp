@@ -1,9 +1,20 @@
 // What a graph refuses: every rank raises, says where, and what to do.
+#include <functional>
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "graph/training_models.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/random_state.h"
+#include "holon/graph/capture/capture.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/create.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 
 namespace holon::graph {
 namespace {

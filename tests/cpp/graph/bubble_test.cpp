@@ -2,18 +2,27 @@
 // and waits apart from work.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
+#include "holon/base/fmt.h"
 #include "holon/base/trace.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/program/program.h"
 #include "holon/graph/step.h"
-#include "holon/holon.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/optim/update.h"
+#include "holon/tensor.h"
 
 namespace holon::graph {
 namespace {

@@ -5,8 +5,15 @@
 #include <set>
 
 #include "graph/training_models.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/create.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::graph {
 namespace {

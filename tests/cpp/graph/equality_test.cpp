@@ -2,13 +2,21 @@
 // x layouts x options. HOLON_EQUALITY=all tries every value of every option in both dtypes, which takes half an hour.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <map>
 #include <mutex>
 
 #include "graph/training_models.h"
+#include "holon/base/fmt.h"
 #include "holon/base/parallel.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/autocast.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 #include "tests/cpp/sanitizers.h"
 
 namespace holon::graph {

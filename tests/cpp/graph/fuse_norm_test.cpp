@@ -1,5 +1,17 @@
 // Residuals and norms as one op: where the pass puts them, where it leaves what is there, and that results stay.
+#include <functional>
+
 #include "holon/graph/step.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/scan.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {

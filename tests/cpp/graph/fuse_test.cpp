@@ -1,7 +1,19 @@
 // Fusing passes: what they find, what they leave alone, and that results stay what they were.
 #include "holon/graph/passes/fuse.h"
 
+#include <algorithm>
+#include <functional>
+
 #include "tests/cpp/graph/small_graphs.h"
+
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::graph {
 namespace {

@@ -7,7 +7,12 @@
 #include "holon/dispatch/dispatch.h"
 #include "holon/graph/program/fused.h"
 #include "holon/kernels/copy.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::graph {
 namespace {

@@ -1,4 +1,10 @@
+#include <functional>
+
 #include "holon/base/error.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {

@@ -1,6 +1,13 @@
 // Gradients of chunks as one cat: where the pass puts it, where sums stay, and that results stay.
 #include "tests/cpp/graph/small_graphs.h"
 
+#include <functional>
+
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+
 namespace holon::graph {
 namespace {
 

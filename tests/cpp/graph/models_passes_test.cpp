@@ -1,9 +1,20 @@
 // All passes on small models of the kinds that matter.
+#include <functional>
+
 #include "holon/dispatch/autocast.h"
 #include "holon/nn/attention.h"
 #include "holon/nn/conv.h"
 #include "holon/nn/norm.h"
 #include "holon/nn/rnn.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/index.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {

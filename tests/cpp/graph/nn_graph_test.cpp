@@ -1,11 +1,18 @@
 #include "holon/graph/nn_graph.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/nn/layers.h"
-#include "holon/ops.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/create.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/unary.h"
 #include "holon/optim/schedule.h"
 
 namespace holon::nn {

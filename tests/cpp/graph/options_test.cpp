@@ -5,7 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
+#include <variant>
 
 #include "holon/base/error.h"
 #include "holon/graph/nn_graph.h"

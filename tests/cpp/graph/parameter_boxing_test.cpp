@@ -1,6 +1,7 @@
 // Graphs leave split parameters where they are, and find the best signatures of a chain.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <random>
@@ -11,6 +12,10 @@
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/parameters.h"
 #include "holon/graph/passes/rewrite.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/shape.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {

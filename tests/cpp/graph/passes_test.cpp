@@ -1,6 +1,14 @@
+#include <algorithm>
+
 #include "holon/base/error.h"
 #include "holon/graph/step.h"
 #include "holon/graph/virtual_rank.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/create.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/unary.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {

@@ -1,6 +1,7 @@
 // Pictures of graphs: the same on all ranks, with all that is to be seen, and numbers that add up.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "holon/graph/capture/blocks.h"

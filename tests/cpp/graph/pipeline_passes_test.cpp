@@ -1,6 +1,12 @@
 // Passes on graphs with stages, and ZeRO 3.
+#include <functional>
+
 #include "holon/base/error.h"
 #include "holon/graph/step.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/unary.h"
 #include "tests/cpp/graph/small_graphs.h"
 
 namespace holon::graph {

@@ -1,12 +1,24 @@
 // Pipelines: stages on different ranks, run by each schedule, against the same model on one rank.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <mutex>
 
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"
-#include "holon/holon.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/loss.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/sort.h"
+#include "holon/optim/update.h"
+#include "holon/tensor.h"
 
 namespace holon::graph {
 namespace {

@@ -1,11 +1,20 @@
 // Random programs on matrices, in random layouts.
 #pragma once
 
+#include <algorithm>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "tests/cpp/graph/small_graphs.h"
+
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::graph::testing {
 

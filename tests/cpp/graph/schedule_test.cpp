@@ -12,6 +12,7 @@
 #include <random>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/graph/schedule/check.h"
 #include "holon/graph/schedule/list_scheduler.h"
 #include "holon/graph/schedule/picture.h"

@@ -4,10 +4,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/program/program.h"
@@ -16,7 +20,12 @@
 #include "holon/graph/schedule/simulate.h"
 #include "holon/graph/schedule/textbooks.h"
 #include "holon/graph/step.h"
-#include "holon/holon.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/optim/update.h"
+#include "holon/tensor.h"
 
 namespace holon::graph {
 namespace {

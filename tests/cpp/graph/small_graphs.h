@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -14,7 +15,13 @@
 #include "holon/graph/ir/interpret.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/kernels/copy.h"
-#include "holon/ops.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
+#include "holon/ops/unary.h"
 
 namespace holon::graph::testing {
 

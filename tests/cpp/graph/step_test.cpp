@@ -1,11 +1,24 @@
 // A compiled step against the same program run eagerly.
+#include <memory>
+
 #include <gtest/gtest.h>
 
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/step.h"
-#include "holon/holon.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/create.h"
+#include "holon/ops/loss.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 #include "holon/optim/optimizer.h"
+#include "holon/tensor.h"
 
 namespace holon::graph {
 namespace {

@@ -1,12 +1,24 @@
 // Small models of the usual kinds, cut into parts that stages of a pipeline take, with their data and layouts.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "holon/holon.h"
+#include "holon/graph.h"
+#include "holon/nn.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/create.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/optim.h"
 
 namespace holon::graph::models {
 

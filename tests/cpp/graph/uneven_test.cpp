@@ -2,17 +2,28 @@
 // training run eagerly, micro-batch by micro-batch and the batch at once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "graph/training_models.h"
+#include "holon/base/fmt.h"
 #include "holon/base/parallel.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/autocast.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/graph/nn_graph.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/plan.h"
 #include "holon/graph/picture/timetable.h"
 #include "holon/graph/program/program.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/create.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::graph {
 namespace {

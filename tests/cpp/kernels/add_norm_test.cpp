@@ -1,4 +1,8 @@
 // Residual and norm in one pass against the kernels one after the other.
+#include <algorithm>
+#include <functional>
+
+#include "holon/base/fmt.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/elementwise.h"

@@ -1,5 +1,7 @@
 #include "holon/kernels/copy.h"
 
+#include <algorithm>
+
 #include "tests/cpp/kernels/util.h"
 
 namespace holon::kernels::testing {

@@ -1,5 +1,7 @@
 #include "holon/kernels/elementwise.h"
 
+#include <algorithm>
+#include <functional>
 #include <map>
 
 #include "holon/base/parallel.h"

@@ -1,6 +1,9 @@
 // Products with what follows them against the kernels one after the other.
 #include "holon/kernels/epilogue.h"
 
+#include <algorithm>
+#include <limits>
+
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/elementwise.h"

@@ -1,5 +1,7 @@
 #include "holon/kernels/optim.h"
 
+#include <algorithm>
+
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "tests/cpp/kernels/util.h"

@@ -1,5 +1,7 @@
 #include "holon/kernels/reduce.h"
 
+#include <algorithm>
+
 #include "holon/base/parallel.h"
 #include "tests/cpp/kernels/util.h"
 

@@ -1,4 +1,7 @@
 // Softmax, norms and losses.
+#include <algorithm>
+#include <functional>
+
 #include "holon/kernels/copy.h"
 #include "holon/kernels/loss.h"
 #include "holon/kernels/norm.h"

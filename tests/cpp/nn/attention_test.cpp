@@ -8,6 +8,12 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/nn/init.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::nn {
 namespace {

@@ -8,6 +8,21 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/nn/init.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/conv.h"
+#include "holon/ops/create.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/loss.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/sort.h"
+#include "holon/ops/unary.h"
 
 namespace holon::nn {
 namespace {

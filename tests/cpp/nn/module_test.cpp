@@ -5,9 +5,15 @@
 #include <algorithm>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/nn/layers.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 
 namespace holon::nn {
 namespace {

@@ -8,6 +8,13 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/nn/layers.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/create.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/loss.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/unary.h"
 
 namespace holon::nn {
 namespace {

@@ -7,6 +7,12 @@
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/rnn.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::nn {
 namespace {

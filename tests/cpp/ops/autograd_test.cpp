@@ -10,7 +10,15 @@
 #include "cases.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
+#include "holon/ops/unary.h"
 
 namespace holon::testing {
 namespace {

@@ -1,9 +1,17 @@
 // Batch norm over ranks: statistics of the whole batch, and running ones that all ranks agree on; attention's dropout.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "cases.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/attention.h"
+#include "holon/ops/batch_norm.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
 
 namespace holon::testing {
 namespace {

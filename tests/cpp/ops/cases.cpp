@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <numeric>
+#include <variant>
 
+#include "holon/base/fmt.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::testing {

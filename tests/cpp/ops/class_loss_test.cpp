@@ -9,7 +9,15 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/signature.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
 
 namespace holon::testing {
 namespace {

@@ -1,6 +1,7 @@
 // Every sample on every layout: values and gradients of the global call equal the local ones.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -9,6 +10,7 @@
 #include "cases.h"
 #include "holon/autograd/engine.h"
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 

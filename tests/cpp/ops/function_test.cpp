@@ -1,11 +1,18 @@
 // apply_function() and call() from C++.
+#include <memory>
+
 #include <gtest/gtest.h>
 
 #include "cases.h"
 #include "holon/autograd/function.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::testing {
 namespace {

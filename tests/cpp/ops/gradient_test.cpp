@@ -1,13 +1,18 @@
 // Gradients of every differentiable sample against central differences in float64.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "cases.h"
 #include "holon/autograd/engine.h"
 #include "holon/autograd/function.h"
+#include "holon/base/fmt.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/create.h"
+#include "holon/ops/shape.h"
 
 namespace holon::testing {
 namespace {

@@ -8,7 +8,11 @@
 #include "holon/base/context.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
 
 namespace holon::testing {
 namespace {

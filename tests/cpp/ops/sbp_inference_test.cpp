@@ -5,7 +5,20 @@
 #include "cases.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/create.h"
+#include "holon/ops/index.h"
+#include "holon/ops/matmul.h"
+#include "holon/ops/norm.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
+#include "holon/ops/sort.h"
+#include "holon/ops/to_global.h"
+#include "holon/ops/unary.h"
 
 namespace holon::testing {
 namespace {

@@ -10,6 +10,7 @@
 
 #include "cases.h"
 #include "holon/base/context.h"
+#include "holon/base/fmt.h"
 #include "holon/boxing/events.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"

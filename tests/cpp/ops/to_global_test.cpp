@@ -8,8 +8,9 @@
 #include "holon/base/error.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
 #include "holon/ops/part_metas.h"
+#include "holon/ops/to_global.h"
 #include "holon/ops/values.h"
 
 namespace holon {

@@ -1,12 +1,14 @@
 // Kernels write all of what infer promises, for every dtype that infer lets through.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <optional>
 
 #include "cases.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 
 namespace holon::testing {
 namespace {

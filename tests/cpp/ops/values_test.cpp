@@ -4,7 +4,6 @@
 
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
 #include "holon/ops/operators.h"
 
 namespace holon {

@@ -7,6 +7,11 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/nn/layers.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/class_loss.h"
+#include "holon/ops/create.h"
+#include "holon/ops/random.h"
+#include "holon/ops/shape.h"
 #include "holon/optim/optimizer.h"
 #include "values.h"
 

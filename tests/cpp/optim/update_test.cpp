@@ -1,6 +1,8 @@
 // The rules against their formulas in double precision.
 #include "holon/optim/update.h"
 
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "holon/base/error.h"

@@ -1,6 +1,7 @@
 // Tensors from and to lists of numbers, for tests.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 

@@ -6,8 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "holon/holon.h"
+#include "holon/dispatch/dispatch.h"
 #include "holon/registry/describe.h"
+#include "holon/registry/op_def.h"
 
 namespace holon {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/run_ranks.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
 
 namespace holon {
 namespace {

@@ -1,5 +1,7 @@
 // Recording of streams, by the rules of the CUDA programming guide ("Stream Capture").
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <queue>
 
 #include "streams.h"

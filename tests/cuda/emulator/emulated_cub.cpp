@@ -1,6 +1,5 @@
 // Sorting, selection and sums of integers on the emulated device: loops, one thread. What the library may leave behind
 // in its workspace and in spare buffers is all ones here.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "holon/base/fmt.h"
 #include "holon/kernels/cuda/stream.h"
 #include "holon/kernels/cuda/vendor_cub.h"
 

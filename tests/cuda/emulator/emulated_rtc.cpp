@@ -5,7 +5,6 @@
 // EMULATED_KERNELS=FOLDER   where processes of one build share what they compile; else each has its own folder
 #include <dlfcn.h>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -22,6 +21,7 @@
 
 #include "emulator.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/kernels/cuda/rtc.h"
 #include "holon/kernels/cuda/stream.h"
 

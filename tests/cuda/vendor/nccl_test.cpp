@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/device/nccl/vendor_nccl.h"
 
 using namespace holon;

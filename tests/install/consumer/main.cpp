@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdio>
+#include <memory>
 
 namespace flow = holon;
 namespace nn = flow::nn;

@@ -8,6 +8,7 @@
 
 #include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 
 namespace holon::comm::nccl {
 

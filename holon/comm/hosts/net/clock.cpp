@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 
 namespace holon::comm {

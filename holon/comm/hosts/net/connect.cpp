@@ -9,6 +9,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/settings.h"
 #include "holon/comm/hosts/net/data_connections.h"
 #include "holon/comm/hosts/net/network_module.h"

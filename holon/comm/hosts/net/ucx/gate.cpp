@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 
 namespace holon::comm {
 

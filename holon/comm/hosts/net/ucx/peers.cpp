@@ -10,6 +10,7 @@
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/comm/bootstrap/handshake.h"
 
 namespace holon::comm {

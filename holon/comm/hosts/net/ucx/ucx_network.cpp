@@ -19,12 +19,14 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/comm/bootstrap/inherited.h"
 #include "holon/comm/bootstrap/liveness.h"

@@ -1,0 +1,5 @@
+// Saving and loading nested values with tensors.
+#pragma once
+
+#include "holon/checkpoint/checkpoint.h"
+#include "holon/tensor.h"

@@ -1,0 +1,16 @@
+// Ranks as threads, what boxing moves, and who holds which part of a tensor.
+#pragma once
+
+#include "holon/boxing/events.h"
+#include "holon/comm/core/context_handoff.h"
+#include "holon/comm/run_ranks.h"
+#include "holon/tensor.h"
+#include "holon/tensor/visualize.h"
+
+namespace holon {
+
+using comm::barrier;
+using comm::ContextHandoff;
+using comm::run_ranks;
+
+}  // namespace holon
