@@ -59,10 +59,11 @@ def declarations(text):
         else:
             of_tensor, of_scalar = re.split(r"(?=\.doc\()", body)[1:3]
             yield f"{name}(Tensor x, Tensor other) -> Tensor", of_tensor + ELEMENTWISE
-            scalar = f"{name}_scalar(Tensor x, Scalar value, *, bool reverse=False) -> Tensor"
-            yield scalar, of_scalar + ELEMENTWISE + f'.overload_of("{name}")'
+            scalar = f"{name}_scalar({SCALAR_OF_BINARY}) -> Tensor"
+            yield scalar, of_scalar + ELEMENTWISE
 
 
+SCALAR_OF_BINARY = "Tensor x, Scalar value, *, bool reverse=False"
 STRING = r'"(?:[^"\\]|\\.)*"'
 
 
@@ -197,7 +198,8 @@ class Op:
         self.name, args, out = m.groups()
         self.doc, self.hidden = "", False
         self.public = public or self.name
-        self.cpp = identifier(self.public)
+        # add_scalar(Tensor, Scalar) is an overload of add() in C++.
+        self.cpp = identifier(re.sub("_scalar$", "", self.public) if SCALAR_OF_BINARY in args else self.public)
         self.args, keyword = [], False
         for text in split_args(args):
             if text == "*":
@@ -208,7 +210,7 @@ class Op:
         self.outputs = -1 if out == "Tensor[]" else len(re.findall(r"\bTensor\b", out))
         self.output_names = re.findall(r"\bTensor\s+(\w+)", out)
         self.in_place = in_place and self.outputs == 1
-        self.in_place_name = in_place_name or self.public + "_"
+        self.in_place_name = self.cpp + "_" if SCALAR_OF_BINARY in args else in_place_name or self.public + "_"
         self.options = [a for a in self.args if a.keyword]
         self.struct = "".join(w.capitalize() for w in self.name.split("_")) + "Options"
         # Designated initialisers want an order: what users set most comes first.

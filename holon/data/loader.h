@@ -72,6 +72,7 @@ struct LoaderPosition {
   int64_t epoch = 0, sample = 0;
 };
 
+// Threads: one at a time calls next() and seek(); the dataset is read by the loader's own thread meanwhile.
 class DataLoader {
  public:
   // Errors: batch_size below 1, prefetch negative, one of placement and sbp alone, a partial sum; a padding_value

@@ -18,6 +18,8 @@
 // recorded. A parameter's grad stays untouched. A parameter that gets other memory or another layout (to_global, to)
 // is captured again.
 //
+// Not thread-safe: one thread at a time, always in the same context (holon/base/context.h), calls a graph.
+//
 // Ops, parameters and errors go by the modules' paths ("net.fc1"): calls of modules that derive from nn::Layer are
 // seen.
 #pragma once

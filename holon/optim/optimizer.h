@@ -18,6 +18,7 @@ struct StateDict {
   std::vector<std::pair<std::string, double>> numbers;
 };
 
+// Not thread-safe: one thread at a time uses an optimizer and the parameters that it updates.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;

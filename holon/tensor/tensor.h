@@ -4,6 +4,10 @@
 // logical shape, dtype and sbp, on every rank of the world, and holds a local part on the ranks of its placement. One
 // that was made without a value, or represents a gradient that is not there, is undefined: reading it is an error
 // (RuntimeError).
+//
+// Threads: handles of one tensor may be copied, read and passed to ops in several threads at a time. Whoever writes to
+// it (in place, by data(), set_grad(), hooks, backward() into a leaf) is the only one who uses it meanwhile. Whether ops
+// are recorded (GradMode) is a setting of the thread.
 #pragma once
 
 #include <initializer_list>

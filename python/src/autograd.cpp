@@ -40,12 +40,12 @@ nb::typed<nb::list, Tensor> apply_function(
     ObjectOf<"Callable[[list[Tensor | None]], Sequence[Tensor | None]]"> backward,
     ObjectOf<"Callable[[list[Size]], Sequence[Sequence[int]]]"> infer) {
   std::vector<Tensor> in = tensors_of(inputs, name.c_str(), "inputs");
-  auto run = [name](const SharedObject& function, std::span<const Tensor> tensors, const char* what) {
+  auto run = [name](const SharedObject& function, TensorList tensors, const char* what) {
     nb::gil_scoped_acquire gil;
     nb::list list;
     for (auto& t : tensors) list.append(wrap_object(t));
     nb::object result = function.get()(list);
-    TensorVec out;
+    std::vector<Tensor> out;
     for (nb::handle item : nb::steal(checked(PySequence_Fast(result.ptr(), "a list of tensors was expected"))))
       out.push_back(item.is_none() ? Tensor() : expect_tensor(item, name.c_str(), what));
     return out;
@@ -54,10 +54,8 @@ nb::typed<nb::list, Tensor> apply_function(
   call.name = name;
   call.rule = rule;
   call.linear = linear;
-  call.forward = [run, f = SharedObject(std::move(forward))](std::span<const Tensor> x) {
-    return run(f, x, "an output");
-  };
-  call.backward = [run, f = SharedObject(std::move(backward))](std::span<const Tensor> g) {
+  call.forward = [run, f = SharedObject(std::move(forward))](TensorList x) { return run(f, x, "an output"); };
+  call.backward = [run, f = SharedObject(std::move(backward))](TensorList g) {
     return run(f, g, "a gradient that backward returns");
   };
   if (!infer.is_none())
@@ -79,9 +77,7 @@ nb::typed<nb::list, Tensor> apply_function(
       return out;
     };
   nb::list result;
-  TensorVec given;
-  for (auto& t : in) given.push_back(t);
-  for (auto& t : autograd::apply_function(std::move(call), std::move(given))) result.append(wrap_object(t));
+  for (auto& t : autograd::apply_function(std::move(call), in)) result.append(wrap_object(t));
   return result;
 }
 

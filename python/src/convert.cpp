@@ -30,7 +30,7 @@ Tensor to_device(const Tensor& t, Device device, bool non_blocking = false) {
 
 // The very same object where nothing changed.
 ObjectOf<"Tensor"> result(nb::handle self, Tensor t) {
-  return t == tensor_of(self.ptr()) ? nb::borrow(self) : wrap_object(std::move(t));
+  return t.is_same(tensor_of(self.ptr())) ? nb::borrow(self) : wrap_object(std::move(t));
 }
 
 struct Wish {
@@ -115,7 +115,7 @@ ObjectOf<"Tensor"> to(nb::handle self, nb::args args, nb::kwargs kwargs) {
     t = to_global(t, w.placement.is_none() ? t.placement() : expect_placement(w.placement, "to"),
                   w.sbp.is_none() ? t.nd_sbp() : expect_nd_sbp(w.sbp, "to"));
   }
-  if (w.copy && t == tensor_of(self.ptr())) t = OpCall("clone").in(t).run();
+  if (w.copy && t.is_same(tensor_of(self.ptr()))) t = OpCall("clone").in(t).run();
   return result(self, std::move(t));
 }
 

@@ -302,9 +302,7 @@ class PyGraph final : public nn::Graph {
     nb::object result = front_.attr("build")(args, kwargs);
     Tensors tensors;
     out_tree_ = take_apart(result.ptr(), tensors);
-    TensorVec outputs;
-    for (auto& t : tensors) outputs.push_back(std::move(t));
-    return outputs;
+    return {tensors.begin(), tensors.end()};
   }
 
  protected:

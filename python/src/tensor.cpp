@@ -284,7 +284,7 @@ void bind_tensor(nb::module_&) {
       },
       "other"_a, "Whether both have the same offset, shape and strides in the same memory.");
   def_method(
-      "is_same", [](const Tensor& t, const Tensor& o) { return t == o; }, "other"_a,
+      "is_same", [](const Tensor& t, const Tensor& o) { return t.is_same(o); }, "other"_a,
       "Whether both objects are handles of one tensor.");
 
   def_method(

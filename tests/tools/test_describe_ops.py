@@ -62,7 +62,7 @@ def comment_above(header, declaration):
 
 def test_the_header_documents_every_op(table):
     generated = ROOT / "build/dev/generated/holon"
-    public, internal = ((generated / name).read_text() for name in ("ops.h", "internal_ops.h"))
+    public, internal = ("".join(p.read_text() for p in (generated / n).glob("*.h")) for n in ("ops", "internal_ops"))
     for source in sorted((ROOT / "holon/ops").glob("*.cpp")):
         for schema, body in generate_ops.declarations(source.read_text()):
             op = generate_ops.Op.read(schema, body)
