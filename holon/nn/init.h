@@ -7,6 +7,7 @@
 
 namespace holon::nn::init {
 
+// One value; uniform draws from low to high; normal draws.
 void constant_(Tensor t, double value);
 void uniform_(Tensor t, double low = 0, double high = 1);
 void normal_(Tensor t, double mean = 0, double std = 1);

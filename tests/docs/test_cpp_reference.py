@@ -38,6 +38,7 @@ class Counter {
     return *this;
   }
   Counter& sub(int n) { return add(-n); }
+  void sub(double) = delete;
 
   int value() const { return n_; }
   template <class T>
@@ -62,6 +63,9 @@ int hidden();
 
 int count(const char* text, int limit = {});
 
+// Counts into x.
+void count_(int* x);
+
 }  // namespace holon
 """
 
@@ -75,7 +79,7 @@ def entries(tmp_path):
 
 
 def test_what_is_public(entries):
-    assert list(entries) == ["Kind", "CounterOptions", "Counter", "count"]
+    assert list(entries) == ["Kind", "CounterOptions", "Counter", "count", "count_"]
     assert [e.name for e in entries["Counter"].inside] == ["Counter", "add", "sub", "value", "as", "changed"]
     assert entries["count"].text == "int count(const char* text, int limit = {})"
     assert entries["Kind"].text == "enum class Kind { kOne, kMore }"
@@ -97,7 +101,7 @@ def test_the_page(entries):
     assert "- `int first = 0`: the number that it begins with\n- `bool wraps = false, fast = true`\n" in page
     assert "- `Counter& add(int n)`<br>`Counter& sub(int n)`: Counts on. Errors: a negative n.\n" in page
     assert "For classes that derive from it:\n\n- `void changed()`: Called after each change.\n" in page
-    assert "n_" not in page and "hidden" not in page
+    assert "int n_" not in page and "hidden" not in page
 
 
 def test_two_classes_of_one_name_are_told(entries):

@@ -236,9 +236,9 @@ class Reader:
         elif c.kind in ALIASES:
             kind = "alias"
         copies = c.spelling == "operator=" or c.is_copy_constructor() or c.is_move_constructor()
-        if not kind or copies or c.spelling.endswith("_"):
+        member_ = kind == "variable" and c.spelling.endswith("_")
+        if not kind or copies or member_ or text.endswith("= delete"):
             return
-        # The comment of a function with a body is above it, that of a declaration may be behind it.
         behind = header.behind(end.line, end.column) if kind != "class" else ""
         above = header.above(start.line, start.column)
         if kind == "class" and not above and is_about(name, c.spelling):
