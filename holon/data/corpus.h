@@ -1,6 +1,7 @@
 // Text as bytes: many files read as one.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -19,7 +20,7 @@ class ByteCorpus {
   // The files in the given order; empty ones count nothing. Errors: as InputFile; no bytes at all.
   explicit ByteCorpus(const std::vector<FilePath>& files);
   template <class Paths>
-  requires requires(const Paths& files) { FilePath(*files.begin()); }
+  requires(!std::convertible_to<const Paths&, FilePath>) && requires(const Paths& files) { FilePath(*files.begin()); }
   explicit ByteCorpus(const Paths& files) : ByteCorpus(std::vector<FilePath>(files.begin(), files.end())) {}
 
   ByteCorpus(ByteCorpus&&) = default;

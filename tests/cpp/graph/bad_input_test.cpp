@@ -9,6 +9,7 @@
 #include "holon/dispatch/random_state.h"
 #include "holon/graph/capture/capture.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/graph/step.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/class_loss.h"

@@ -9,6 +9,7 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/random_state.h"
 #include "holon/graph/nn_graph.h"
+#include "holon/graph/step.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/create.h"
 #include "holon/ops/reduce.h"
