@@ -106,7 +106,6 @@ Context& Context::of_thread() {
       static thread_local std::unique_ptr<Context> own;
       own = of_process().sibling();
       own->number_ = number;
-      own->other_thread_ = true;
       known = own.get();
     }
   }

@@ -44,8 +44,6 @@ class Context {
   int world_size() const { return world_size_; }
   int local_rank() const { return local_rank_; }
   int local_world_size() const { return local_world_size_; }
-  // That of a thread which has taken no rank, beside the one that the process's rank runs in.
-  bool is_of_other_thread() const { return other_thread_; }
   // How many siblings there were when this one was made, among those of the rank.
   int number() const { return number_; }
   void set_number(int number) { number_ = number; }
@@ -78,7 +76,7 @@ class Context {
 
   int rank_, world_size_, local_rank_, local_world_size_;
   int number_ = 0;
-  bool threads_ = false, other_thread_ = false, autocast_ = false;
+  bool threads_ = false, autocast_ = false;
   Tracer* tracer_ = nullptr;
   std::vector<std::shared_ptr<void>> parts_;
 };

@@ -3,6 +3,6 @@
 
 int main() {
   holon::nn::LSTM lstm(8, 16);
-  auto [out, state] = lstm(holon::randn({5, 2, 8}));
+  auto [out, h, c] = lstm(holon::randn({5, 2, 8}));
   std::cout << out.shape() << "\n";
 }

@@ -1,6 +1,7 @@
 #include "holon/comm/core/communicator.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -57,9 +58,12 @@ World& world() {
     Context& c = Context::current();
     if (c.world_size() > 1 && !c.ranks_are_threads() && !forked_from().empty()) fail_forked("a group of several ranks");
     HOLON_CHECK(!c.ranks_are_threads(), "a rank that is a thread has no world");
-    if (c.is_of_other_thread() && c.world_size() > 1)
-      fail_runtime("a thread that is not {}'s own communicates. Hand it the rank: create a ContextHandoff in the rank's "
-                   "own thread and enter() it in this one; or communicate there.",
+    // One thread of a process communicates, the first that does so: the others' calls would mix with its own.
+    static std::atomic<const Context*> communicates{nullptr};
+    const Context* none = nullptr;
+    if (c.world_size() > 1 && !communicates.compare_exchange_strong(none, &c) && none != &c)
+      fail_runtime("a second thread of {} communicates. Hand it the rank: create a ContextHandoff in the thread that "
+                   "communicates and enter() it in this one; or communicate there.",
                    rank_text());
     p.world = factory->make_world(c);
   }

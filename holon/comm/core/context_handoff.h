@@ -8,8 +8,8 @@
 //
 // Each has its own gradient mode, autocast and random state, and its own communicators: its collectives pair with those
 // that the peers' threads with the same handoff make, never those of the ranks' own threads. So ranks whose threads
-// communicate make their handoffs in the same order. Where ranks are processes, all other threads may compute, but not
-// communicate.
+// communicate make their handoffs in the same order. Where ranks are processes, one thread may communicate without, the
+// first that does so; all others may compute only.
 #pragma once
 
 #include <functional>

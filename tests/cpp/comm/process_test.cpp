@@ -49,7 +49,7 @@ TEST(Process, ThreadsCommunicateWhereTheyWereHandedTheRank) {
   World w(2, "threads");
   for (int r : {0, 1}) {
     EXPECT_EQ(w[r].wait(), 0) << w[r].output();
-    EXPECT_HAS(w[r].output(), "a thread that is not rank " + std::to_string(r) + " of 2's own communicates.");
+    EXPECT_HAS(w[r].output(), "a second thread of rank " + std::to_string(r) + " of 2 communicates.");
   }
 }
 
