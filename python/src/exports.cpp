@@ -64,6 +64,7 @@ data::Batches batches_of(nb::handle iterable) {
     SharedObject iterator(nb::steal(checked(PyObject_GetIter(source.get().ptr()))));
     return [iterator, number = int64_t{0}](std::vector<Tensor>* batch) mutable {
       nb::gil_scoped_acquire inner;
+      if (PyErr_CheckSignals() < 0) raise_python();  // Ctrl-C ends a loop whose iterable runs no code of Python's
       nb::object item = nb::steal(PyIter_Next(iterator.get().ptr()));
       if (!item.is_valid()) {
         if (PyErr_Occurred()) raise_python();

@@ -2,9 +2,11 @@
 
 import copy
 import inspect
+import itertools
 import os
 import pickle
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -290,6 +292,9 @@ def test_what_cpp_adds_is_seen(models):
     models.grow(stack, 4)
     assert [*stack.state_dict()] == [f"layers.{i}.{n}" for i in (0, 1) for n in ("weight", "bias")]
     assert stack.get_parameter("layers.0.weight") is first and stack(flow.ones(1, 4)).shape == (1, 4)
+    models.tie(stack)
+    assert stack.get_parameter("layers.1.weight") is first and len(list(stack.parameters())) == 3
+    assert len(stack.state_dict()) == 4
     made, (other, two) = models.make(5), models.make_two(6)
     assert isinstance(made, models.Net) and made(flow.ones(1, 4)).shape == (1, 3)
     assert type(other) is models.Net and other.up.weight.shape == (6, 4) and two == 2
@@ -424,6 +429,14 @@ def test_exceptions_of_the_iterable_come_through(models):
     ):
         with pytest.raises(TypeError, match=says):
             models.count_until_error(wrong)
+
+
+def test_ctrl_c_ends_a_loop(models):
+    timer = threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        models.count_until_error(itertools.repeat(flow.ones(1)))
+    timer.join()
 
 
 def test_a_function_leaves_the_lock_to_others(models):

@@ -2,14 +2,17 @@
 
 import inspect
 import types
+import weakref
 from pathlib import Path
 
 from .. import _C
 from .module import Module
 from .parameter import Parameter
 
-# The classes made so far, by what the library exports.
+# The classes made so far, by library and name.
 _classes: dict[str, dict[str, type]] = {}
+# One object for each tensor of C++, by its number: a tied parameter is the same object everywhere.
+_objects: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 
 
 def _signature(name, arguments):
@@ -56,16 +59,20 @@ class CppModule(Module):
         """Takes over what C++ has registered since."""
         core, owned = self._cpp, []
 
-        def keep(items, name, tensor, make):
+        def keep(items, name, tensor, kind):
+            (identity,) = _C.tensor_ids([tensor])
             known = items.pop(name, None)
-            same = known is not None and _C.tensor_ids([known]) == _C.tensor_ids([tensor])
-            items[name] = known if same else make(tensor)
+            if known is None or _C.tensor_ids([known]) != (identity,):
+                known = _objects.get(identity)
+            if not isinstance(known, kind):
+                known = _C.Tensor.__new__(kind, tensor)  # the same tensor, not a copy
+            items[name] = _objects[identity] = known
             owned.append(name)
 
         for name, tensor in core.parameters():
-            keep(self._parameters, name, tensor, _as_parameter)
+            keep(self._parameters, name, tensor, Parameter)
         for name, tensor, persistent in core.buffers():
-            keep(self._buffers, name, tensor, lambda t: t)
+            keep(self._buffers, name, tensor, _C.Tensor)
             (self._non_persistent_buffers.discard if persistent else self._non_persistent_buffers.add)(name)
         for name, child in core.children():
             known = self._modules.pop(name, None)
@@ -181,11 +188,6 @@ class CppPart(CppModule):
 
     def _get_name(self):
         return "CppModule"
-
-
-def _as_parameter(tensor):
-    """A Parameter that is the same tensor."""
-    return _C.Tensor.__new__(Parameter, tensor)
 
 
 def _module_class(export, module):

@@ -73,6 +73,7 @@ Tensor call_net(const Net& net, const Tensor& x) { return net(x); }
 bool in_training(const nn::Module& module) { return module.is_training(); }
 void set_eval(nn::Module& module) { module.eval(); }
 void grow(Stack& stack, int64_t width) { stack.layers.push_back(nn::Linear(width, width)); }
+void tie(Stack& stack) { stack.replace_parameter("layers.1.weight", stack.get_parameter("layers.0.weight")); }
 Net make(int64_t width) { return Net(width, 0); }
 std::tuple<Net, int> make_two(int64_t width) { return {Net(width, 0), 2}; }
 void new_up(Net& net) { net.up = nn::Linear(4, net.up.weight.shape()[0]); }
@@ -131,6 +132,7 @@ HOLON_PYTHON_FUNCTION(call_net);
 HOLON_PYTHON_FUNCTION(in_training);
 HOLON_PYTHON_FUNCTION(set_eval);
 HOLON_PYTHON_FUNCTION(grow);
+HOLON_PYTHON_FUNCTION(tie);
 HOLON_PYTHON_FUNCTION(make);
 HOLON_PYTHON_FUNCTION(make_two);
 HOLON_PYTHON_FUNCTION(new_up);
