@@ -1,6 +1,7 @@
 // Readers of data files, samplers, loaders and batches as global tensors.
 #pragma once
 
+#include "holon/data/batches.h"
 #include "holon/data/corpus.h"
 #include "holon/data/idx.h"
 #include "holon/data/loader.h"

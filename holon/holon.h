@@ -14,6 +14,7 @@
 #include "holon/dispatch/call.h"
 #include "holon/dispatch/random_state.h"
 #include "holon/distributed.h"
+#include "holon/exports/python.h"
 #include "holon/graph.h"
 #include "holon/nn.h"
 #include "holon/ops.h"

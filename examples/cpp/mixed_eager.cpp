@@ -6,14 +6,14 @@
 namespace flow = holon;
 namespace nn = flow::nn;
 
-struct Stage : nn::Module {
-  flow::Tensor w;
+struct Stage : nn::Layer<Stage> {
+  nn::Parameter w;
   Stage(int64_t in, int64_t out, flow::Placement placement, flow::NdSbp sbp)
       : w(register_parameter("w", flow::randn({in, out}, {.placement = placement, .sbp = sbp}))) {}
   flow::Tensor operator()(const flow::Tensor& x) const { return flow::matmul(x, w); }
 };
 
-struct Model : nn::Module {
+struct Model : nn::Layer<Model> {
   flow::Placement p01 = flow::placement("cpu", {0, 1}), p23 = flow::placement("cpu", {2, 3});
   Stage stage0{5, 8, p01, flow::sbp::broadcast()};
   Stage stage1{8, 3, p23, flow::sbp::split(1)};

@@ -9,7 +9,7 @@ namespace flow = holon;
 namespace nn = flow::nn;
 using flow::sbp::broadcast, flow::sbp::split;
 
-struct Mlp : nn::Module {
+struct Mlp : nn::Layer<Mlp> {
   nn::Linear up, down;
   Mlp(int64_t in, int64_t hidden, int64_t out, flow::Placement grid)
       : up(register_module("up", nn::Linear(in, hidden, {.placement = grid, .sbp = {broadcast(), split(0)}}))),

@@ -79,7 +79,7 @@ struct Block : nn::Layer<Block> {
 struct GPT : nn::Layer<GPT> {
   std::vector<Layout> layouts;  // of the stages
   nn::Embedding tokens;
-  Tensor positions;
+  nn::Parameter positions;
   nn::ModuleList<Block> blocks;
   nn::LayerNorm norm;
   nn::Linear head;

@@ -8,7 +8,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/graph/capture/blocks.h"
-#include "holon/graph/nn_graph.h"
+#include "holon/graph/graph_core.h"
 
 namespace holon::nn {
 
@@ -63,10 +63,10 @@ std::vector<Placement> split_ranks(const std::string& graph, const StateDict& te
 
 }  // namespace
 
-void Graph::cut_into_stages(std::span<const Tensor> inputs) {
+void GraphCore::cut_into_stages(std::span<const Tensor> inputs) {
   std::vector<std::pair<std::string, Module>> blocks;
   StateDict tensors;
-  for (auto& [name, root] : modules_) {
+  for (auto& [name, root] : modules()) {
     block_of(root, "config.set_stages");
     add_blocks(name, root, true, &blocks);
     for (auto& list : {root.named_parameters(true), root.named_buffers()})
@@ -100,7 +100,7 @@ void Graph::cut_into_stages(std::span<const Tensor> inputs) {
   for (int s = 0; s < config.stages(); ++s) {
     const Placement& to = at_index(placements, s);
     const NdSbp whole = NdSbp::filled(static_cast<int>(to.hierarchy().size()), sbp::broadcast());
-    for (auto& [path, root] : modules_)
+    for (auto& [path, root] : modules())
       root.to_global(to, [&](const std::string&, const Tensor& t) {
         auto it = readers.find(t.impl());
         if (it == readers.end() || *it->second.begin() != s) return NdSbp();

@@ -10,6 +10,7 @@
 #include "holon/base/index.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/graph/graph_entry.h"
+#include "holon/nn/module_access.h"
 
 namespace holon::nn {
 
@@ -80,7 +81,7 @@ Tensor on_stage(const Tensor& x, const Placement& placement) {
 // Calls of modules while build() runs.
 class ModuleScopes {
  public:
-  ModuleScopes(Graph& graph, graph::Capture& capture) : graph_(graph), capture_(capture) {
+  ModuleScopes(GraphCore& graph, graph::Capture& capture) : graph_(graph), capture_(capture) {
     capture.set_module_hooks([this](const void* module, const Tensor& x) { return enter(module, x); },
                              [this](bool failed) { leave(failed); });
   }
@@ -107,28 +108,30 @@ class ModuleScopes {
     capture_.pop_scope();
   }
 
-  Graph& graph_;
+  GraphCore& graph_;
   graph::Capture& capture_;
   std::vector<std::string> open_;
   std::string failed_;
 };
 
-bool Graph::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const {
+bool GraphCore::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const {
   if (e.variant != variant || e.inputs.size() != inputs.size() || e.revision != config.revision() ||
       e.grad != grad_enabled() || e.parameters != boxing::parameter_policy())
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!is_like(e.inputs[i], inputs[i])) return false;
-  for (auto& [module, flag] : e.training)
-    if (module.is_training() != flag) return false;
+  for (auto& seen : e.modules)
+    if (seen.module.is_training() != seen.training) return false;
   auto& mode = autocast_mode();
   return e.autocast == mode.enabled && (!mode.enabled || e.autocast_dtype == mode.dtype);
 }
 
 // Whether parameters and options are still what the step was compiled for. Takes over new learning rates and the like.
-bool Graph::is_current(Entry& e) {
+bool GraphCore::is_current(Entry& e) {
   for (auto& f : e.externals)
     if (!f.holds()) return false;
+  for (auto& seen : e.modules)
+    if (detail::ModuleAccess::changes(seen.module) != seen.changes) return false;
   for (size_t o = 0; o < optimizers_.size(); ++o)
     if (optimizers_[o]->n_groups() != e.n_groups[o]) return false;
   for (size_t u = 0; u < e.links.size(); ++u) {
@@ -142,7 +145,7 @@ bool Graph::is_current(Entry& e) {
   return true;
 }
 
-std::vector<Tensor> Graph::run_build(std::span<const Tensor> symbols) {
+std::vector<Tensor> GraphCore::run_build(std::span<const Tensor> symbols) {
   ModuleScopes scopes(*this, *graph::Capture::current());
   try {
     return build(symbols);
@@ -152,7 +155,7 @@ std::vector<Tensor> Graph::run_build(std::span<const Tensor> symbols) {
   }
 }
 
-std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> inputs, uint64_t variant) {
+std::unique_ptr<GraphCore::Entry> GraphCore::capture_entry(std::span<const Tensor> inputs, uint64_t variant) {
   auto e = std::make_unique<Entry>();
   for (auto& t : inputs) {
     t.require_value("an input of a graph");
@@ -164,10 +167,9 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
   e->parameters = boxing::parameter_policy();
   e->autocast = autocast_mode().enabled;
   e->autocast_dtype = autocast_mode().dtype;
-  for (auto& [name, root] : modules_) {
-    e->training.emplace_back(root, root.is_training());
-    for (auto& [path, m] : root.named_modules()) e->training.emplace_back(m, m.is_training());
-  }
+  auto note = [&](const Module& m) { e->modules.push_back({m, m.is_training(), detail::ModuleAccess::changes(m)}); };
+  note(root_);
+  for (auto& [path, m] : root_.named_modules()) note(m);
   const auto start = std::chrono::steady_clock::now();
   const graph::MicroBatches all = graph::divide_rows(inputs, config.micro_batches(), config.options().uneven);
   for (int v = 0; v < all.variants(); ++v) e->captured.push_back(capture_variant(inputs, all, v, *e));
@@ -177,8 +179,8 @@ std::unique_ptr<Graph::Entry> Graph::capture_entry(std::span<const Tensor> input
   return e;
 }
 
-graph::Graph Graph::capture_variant(std::span<const Tensor> inputs, const graph::MicroBatches& all, int variant,
-                                    Entry& e) {
+graph::Graph GraphCore::capture_variant(std::span<const Tensor> inputs, const graph::MicroBatches& all, int variant,
+                                        Entry& e) {
   FreshCasts casts(config);
   graph::Capture capture;
   capture.set_micro_batches(all, variant);
@@ -188,7 +190,7 @@ graph::Graph Graph::capture_variant(std::span<const Tensor> inputs, const graph:
       capture.name_external(scale, "grad_scale", false);
       return scale;
     });
-  for (auto& [name, root] : modules_) {
+  for (auto& [name, root] : modules()) {
     for (auto& [path, t] : root.named_parameters()) capture.name_external(t, name + "." + path, true);
     for (auto& [path, t] : root.named_buffers()) capture.name_external(t, name + "." + path, false);
   }
@@ -222,17 +224,17 @@ graph::Graph Graph::capture_variant(std::span<const Tensor> inputs, const graph:
   return captured;
 }
 
-graph::Graph Graph::capture(std::span<const Tensor> inputs) {
+graph::Graph GraphCore::capture(std::span<const Tensor> inputs) {
   check_not_capturing();
   return std::move(capture_entry(inputs, 0)->captured[0]);
 }
 
-std::unique_ptr<Graph::Entry> Graph::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
+std::unique_ptr<GraphCore::Entry> GraphCore::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
   claim_parameters();
   if (config.stages() > 1) cut_into_stages(inputs);
   graph::CompileOptions options = config.options();
   std::vector<std::pair<std::string, int>> stages;
-  for (auto& [name, root] : modules_) {
+  for (auto& [name, root] : modules()) {
     auto note = [&](const Module& m) {
       Block& b = blocks_[m.identity()];
       if (b.stage >= 0) stages.emplace_back(b.path, b.stage);

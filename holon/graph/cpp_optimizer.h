@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "holon/graph/nn_graph.h"
+#include "holon/graph/graph_core.h"
 
 namespace holon::nn {
 

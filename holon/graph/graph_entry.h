@@ -1,4 +1,4 @@
-// What a compiled signature of an nn::Graph consists of. Header of graph/'s own sources.
+// What a compiled signature of a graph consists of. Header of graph/'s own sources.
 #pragma once
 
 #include <memory>
@@ -6,9 +6,7 @@
 #include <vector>
 
 #include "holon/boxing/events.h"
-#include "holon/graph/capture/capture.h"
-#include "holon/graph/nn_graph.h"
-#include "holon/graph/step.h"
+#include "holon/graph/graph_core.h"
 
 namespace holon::nn {
 
@@ -43,14 +41,19 @@ struct InputMeta {
 };
 
 // A compiled signature. Optimizers that have lent it their state keep it alive until they have it back.
-struct Graph::Entry {
+struct GraphCore::Entry {
   struct Link {
     size_t optimizer, group;
     std::vector<size_t> params;  // of slot i: its place in the group
     GraphOptimizer::Group seen;
   };
   std::vector<InputMeta> inputs;
-  std::vector<std::pair<Module, bool>> training;  // the modules' flags
+  struct SeenModule {
+    Module module;
+    bool training;
+    uint64_t changes;  // of what is registered in it
+  };
+  std::vector<SeenModule> modules;
   uint64_t variant = 0, revision = 0;
   bool grad = true, autocast = false;
   DType autocast_dtype = bfloat16;

@@ -185,7 +185,7 @@ class PReLU : public Layer<PReLU> {
       : weight(register_parameter(
             "weight", full({num_parameters}, o.init, {.placement = o.placement, .sbp = o.sbp, .dtype = o.dtype}))) {}
   Tensor forward(const Tensor& x) const { return prelu(x, weight); }
-  Tensor weight;
+  Parameter weight;
 };
 
 }  // namespace holon::nn

@@ -77,8 +77,8 @@ MultiheadAttention::MultiheadAttention(int64_t e, int64_t heads, const Multihead
   if (o.packed.value_or(alike) && !alike)
     fail_value("MultiheadAttention: a packed weight needs kdim and vdim equal to embed_dim {}; found {} and {}.", e,
                widths[1], widths[2]);
-  auto make = [&](const char* name, const Dims& shape) {
-    Tensor t = register_parameter(name, blank(shape, o.placement, sbp_of(o.layout, o.placement, name), o.dtype));
+  auto make = [&](const char* name, const Dims& shape) -> Parameter& {
+    Parameter& t = register_parameter(name, blank(shape, o.placement, sbp_of(o.layout, o.placement, name), o.dtype));
     if (shape.size() == 2)
       init::xavier_uniform_(t);
     else

@@ -49,7 +49,7 @@ class MultiheadAttention : public Layer<MultiheadAttention> {
   // The result, and the weights [n, queries, keys] ([n, heads, queries, keys] unless averaged).
   std::pair<Tensor, Tensor> with_weights(const Tensor& query, const Tensor& key, const Tensor& value,
                                          const AttentionArguments& arguments = {}) const;
-  Tensor in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, in_proj_bias;
+  Parameter in_proj_weight, q_proj_weight, k_proj_weight, v_proj_weight, in_proj_bias;
   Linear out_proj;
 
  private:
@@ -143,7 +143,7 @@ struct TransformerOptions {
 };
 
 // Encoder and decoder, each with a norm behind. src is [s, n, d_model], tgt [t, n, d_model]; [n, ...] if batch_first.
-class Transformer : public Module {
+class Transformer : public Layer<Transformer> {
  public:
   explicit Transformer(int64_t d_model = 512, int64_t heads = 8, const TransformerOptions& options = {});
   // src_arguments: of the encoder. tgt_arguments: of the decoder's self-attention; memory_arguments: of that over the

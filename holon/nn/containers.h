@@ -1,11 +1,17 @@
-// Modules that hold modules: in order (Sequential, ModuleList) or by name (ModuleDict).
+// Modules that hold modules: in order (Sequential, ModuleList) or by name (ModuleDict). As of all modules, copies are
+// handles of one: what is added to or replaced in one is in all.
 #pragma once
 
 #include <concepts>
-#include <functional>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "holon/base/error.h"
 #include "holon/nn/module.h"
+#include "holon/nn/shared.h"
 
 namespace holon::nn {
 
@@ -25,32 +31,55 @@ class Sequential : public Layer<Sequential> {
   // Adds a module at the end, under the next number or a name. Errors: a name that is taken, empty, or has a dot.
   template <std::derived_from<Module> M>
   void push_back(M module) {
-    push_back(std::to_string(calls_.size()), std::move(module));
+    push_back(std::to_string(size()), std::move(module));
   }
   template <std::derived_from<Module> M>
   void push_back(const std::string& name, M module) {
-    register_module(name, module);
-    calls_.push_back(std::move(module));
+    auto item = std::make_shared<Of<M>>(std::move(module));
+    register_element(name, item->module);
+    items_->push_back(std::move(item));
+  }
+  // Puts a module, of whatever type, in place of the one at an index. Errors: there is none.
+  template <std::derived_from<Module> M>
+  void replace(size_t i, M module) {
+    check(i);
+    const std::string name = named_children()[i].first;
+    auto item = std::make_shared<Of<M>>(std::move(module));
+    replace_element(name, item->module);
+    (*items_)[i] = std::move(item);
   }
   // The number of modules.
-  size_t size() const { return calls_.size(); }
+  size_t size() const { return items_->size(); }
   // The module at a place, as the tree has it: without its own type.
   Module operator[](size_t i) const {
-    if (i >= size()) fail_value("Sequential: index {} is out of range, it holds {}.", i, size());
+    check(i);
     return named_children()[i].second;
   }
   Tensor forward(Tensor x) const {
-    for (auto& call : calls_) x = call(x);
+    for (auto& item : *items_) x = item->call(x);
     return x;
   }
 
  private:
-  std::vector<std::function<Tensor(const Tensor&)>> calls_;
+  struct Item {
+    virtual ~Item() = default;
+    virtual Tensor call(const Tensor& x) = 0;
+  };
+  template <class M>
+  struct Of final : Item {
+    explicit Of(M m) : module(std::move(m)) {}
+    Tensor call(const Tensor& x) override { return module(x); }
+    M module;
+  };
+  void check(size_t i) const {
+    if (i >= size()) fail_value("Sequential: index {} is out of range, it holds {}.", i, size());
+  }
+  Shared<std::vector<std::shared_ptr<Item>>> items_;
 };
 
 // A list of modules of one type, named "0", "1", ...
 template <std::derived_from<Module> M>
-class ModuleList : public Module {
+class ModuleList : public Layer<ModuleList<M>> {
  public:
   ModuleList() = default;
   explicit ModuleList(const std::vector<M>& modules) {
@@ -58,30 +87,40 @@ class ModuleList : public Module {
   }
   // Adds a module at the end.
   void push_back(M module) {
-    register_module(std::to_string(list_.size()), module);
-    list_.push_back(std::move(module));
+    M& element = list_->emplace_back(std::move(module));
+    try {
+      this->register_element(std::to_string(size() - 1), element);
+    } catch (...) {
+      list_->pop_back();
+      throw;
+    }
+  }
+  // Errors: there is no module of this index.
+  void replace(size_t i, const M& module) {
+    at(i);
+    this->replace_module(std::to_string(i), module);
   }
   // The modules in order. Errors of at() and back(): there is no such module.
-  size_t size() const { return list_.size(); }
-  bool empty() const { return list_.empty(); }
-  const M& operator[](size_t i) const { return list_[i]; }
+  size_t size() const { return list_->size(); }
+  bool empty() const { return list_->empty(); }
+  const M& operator[](size_t i) const { return (*list_)[i]; }
   // Errors: there is no module of this number.
   const M& at(size_t i) const {
     if (i >= size()) fail_value("ModuleList: index {} is out of range, it holds {}.", i, size());
-    return list_[i];
+    return (*list_)[i];
   }
   // The last one. Errors: the list is empty.
   const M& back() const { return at(size() - 1); }
-  auto begin() const { return list_.begin(); }
-  auto end() const { return list_.end(); }
+  auto begin() const { return std::as_const(*list_).begin(); }
+  auto end() const { return std::as_const(*list_).end(); }
 
  private:
-  std::vector<M> list_;
+  Shared<std::deque<M>> list_;  // a deque: elements stay where they are
 };
 
 // Modules of one type by name, in the order in which they were added.
 template <std::derived_from<Module> M>
-class ModuleDict : public Module {
+class ModuleDict : public Layer<ModuleDict<M>> {
  public:
   ModuleDict() = default;
   ModuleDict(std::initializer_list<std::pair<std::string, M>> modules) {
@@ -89,27 +128,37 @@ class ModuleDict : public Module {
   }
   // Errors: a name that is taken, empty, or has a dot.
   void insert(const std::string& name, M module) {
-    register_module(name, module);
-    items_.emplace_back(name, std::move(module));
+    M& element = items_->emplace_back(name, std::move(module)).second;
+    try {
+      this->register_element(name, element);
+    } catch (...) {
+      items_->pop_back();
+      throw;
+    }
+  }
+  // Errors: no module of that name.
+  void replace(const std::string& name, const M& module) {
+    (*this)[name];
+    this->replace_module(name, module);
   }
   // The number of modules, and whether there is one of that name.
-  size_t size() const { return items_.size(); }
+  size_t size() const { return items_->size(); }
   bool contains(const std::string& name) const {
-    for (auto& item : items_)
+    for (auto& item : *items_)
       if (item.first == name) return true;
     return false;
   }
   // Errors: no module of that name.
   const M& operator[](const std::string& name) const {
-    for (auto& item : items_)
+    for (auto& item : *items_)
       if (item.first == name) return item.second;
     fail_value("ModuleDict: there is no '{}'.", name);
   }
-  auto begin() const { return items_.begin(); }
-  auto end() const { return items_.end(); }
+  auto begin() const { return std::as_const(*items_).begin(); }
+  auto end() const { return std::as_const(*items_).end(); }
 
  private:
-  std::vector<std::pair<std::string, M>> items_;
+  Shared<std::deque<std::pair<std::string, M>>> items_;
 };
 
 }  // namespace holon::nn

@@ -26,7 +26,7 @@ class Conv : public Layer<Conv<kAxes>> {
   // Errors: groups that do not divide both numbers of channels; a number of sizes other than 1 and kAxes.
   Conv(int64_t in_channels, int64_t out_channels, const Dims& kernel, const ConvOptions& options = {});
   Tensor forward(const Tensor& x) const;
-  Tensor weight, bias;
+  Parameter weight, bias;
 
  private:
   Dims stride_, padding_, dilation_;
@@ -43,7 +43,7 @@ class ConvTranspose : public Layer<ConvTranspose<kAxes>> {
  public:
   ConvTranspose(int64_t in_channels, int64_t out_channels, const Dims& kernel, const ConvOptions& options = {});
   Tensor forward(const Tensor& x) const;
-  Tensor weight, bias;
+  Parameter weight, bias;
 
  private:
   Dims stride_, padding_, output_padding_, dilation_;

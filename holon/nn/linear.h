@@ -20,7 +20,7 @@ class Linear : public Layer<Linear> {
  public:
   Linear(int64_t in_features, int64_t out_features, const LinearOptions& options = {});
   Tensor forward(const Tensor& x) const { return linear(x, weight, bias); }
-  Tensor weight, bias;  // bias: undefined without one
+  Parameter weight, bias;  // bias: undefined without one
 };
 
 // y[o] = x1 weight[o] x2 + bias[o], with weight [out, in1, in2].
@@ -28,7 +28,7 @@ class Bilinear : public Layer<Bilinear> {
  public:
   Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, const LinearOptions& options = {});
   Tensor forward(const Tensor& x1, const Tensor& x2) const { return bilinear(x1, x2, weight, bias); }
-  Tensor weight, bias;
+  Parameter weight, bias;
 };
 
 // Returns its input.

@@ -58,15 +58,14 @@ class HuberLoss : public Layer<HuberLoss> {
 class CrossEntropyLoss : public Layer<CrossEntropyLoss> {
  public:
   explicit CrossEntropyLoss(const CrossEntropyOptions& o = {}, const Tensor& weight = {})
-      : weight(weight.defined() ? register_buffer("weight", weight) : weight),
-        ignore_index_(o.ignore_index),
-        reduction_(o.reduction),
-        label_smoothing_(o.label_smoothing) {}
+      : ignore_index_(o.ignore_index), reduction_(o.reduction), label_smoothing_(o.label_smoothing) {
+    if (weight.defined()) this->weight = register_buffer("weight", weight);
+  }
   Tensor forward(const Tensor& input, const Tensor& target) const {
     return cross_entropy(input, target, weight,
                          {.ignore_index = ignore_index_, .reduction = reduction_, .label_smoothing = label_smoothing_});
   }
-  Tensor weight;
+  Buffer weight;
 
  private:
   int64_t ignore_index_;
@@ -78,13 +77,13 @@ class CrossEntropyLoss : public Layer<CrossEntropyLoss> {
 class NLLLoss : public Layer<NLLLoss> {
  public:
   explicit NLLLoss(const NllLossOptions& o = {}, const Tensor& weight = {})
-      : weight(weight.defined() ? register_buffer("weight", weight) : weight),
-        ignore_index_(o.ignore_index),
-        reduction_(o.reduction) {}
+      : ignore_index_(o.ignore_index), reduction_(o.reduction) {
+    if (weight.defined()) this->weight = register_buffer("weight", weight);
+  }
   Tensor forward(const Tensor& input, const Tensor& target) const {
     return nll_loss(input, target, weight, {.ignore_index = ignore_index_, .reduction = reduction_});
   }
-  Tensor weight;
+  Buffer weight;
 
  private:
   int64_t ignore_index_;
@@ -107,12 +106,13 @@ class KLDivLoss : public Layer<KLDivLoss> {
 // Of probabilities.
 class BCELoss : public Layer<BCELoss> {
  public:
-  explicit BCELoss(std::string_view reduction = "mean", const Tensor& weight = {})
-      : weight(weight.defined() ? register_buffer("weight", weight) : weight), reduction_(reduction) {}
+  explicit BCELoss(std::string_view reduction = "mean", const Tensor& weight = {}) : reduction_(reduction) {
+    if (weight.defined()) this->weight = register_buffer("weight", weight);
+  }
   Tensor forward(const Tensor& input, const Tensor& target) const {
     return binary_cross_entropy(input, target, weight, {.reduction = reduction_});
   }
-  Tensor weight;
+  Buffer weight;
 
  private:
   std::string reduction_;
@@ -123,13 +123,14 @@ class BCEWithLogitsLoss : public Layer<BCEWithLogitsLoss> {
  public:
   explicit BCEWithLogitsLoss(std::string_view reduction = "mean", const Tensor& weight = {},
                              const Tensor& pos_weight = {})
-      : weight(weight.defined() ? register_buffer("weight", weight) : weight),
-        pos_weight(pos_weight.defined() ? register_buffer("pos_weight", pos_weight) : pos_weight),
-        reduction_(reduction) {}
+      : reduction_(reduction) {
+    if (weight.defined()) this->weight = register_buffer("weight", weight);
+    if (pos_weight.defined()) this->pos_weight = register_buffer("pos_weight", pos_weight);
+  }
   Tensor forward(const Tensor& input, const Tensor& target) const {
     return binary_cross_entropy_with_logits(input, target, weight, pos_weight, {.reduction = reduction_});
   }
-  Tensor weight, pos_weight;
+  Buffer weight, pos_weight;
 
  private:
   std::string reduction_;

@@ -7,32 +7,69 @@
 
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
+#include "holon/nn/module_access.h"
+#include "holon/nn/registration.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/shape.h"
 #include "holon/tensor/parameter.h"
 
 namespace holon::nn {
 
-struct Module::State {
-  struct Buffer {
+using detail::MemberKind;
+using detail::Registration;
+
+struct Module::State : detail::Registrations {
+  struct NamedBuffer {
     std::string name;
-    Tensor tensor;
+    Buffer tensor;
     bool persistent;
   };
   // Deques: references to their entries stay valid.
-  std::deque<std::pair<std::string, Tensor>> parameters;
-  std::deque<Buffer> buffers;
+  std::deque<std::pair<std::string, Parameter>> parameters;
+  std::deque<NamedBuffer> buffers;
   std::vector<std::pair<std::string, Module>> children;
   std::map<int, PreHook> pre_hooks;
   std::map<int, Hook> hooks;
   int n_hooks = 0;
   bool training = true;
+  uint64_t changes = 0;  // of what is registered
+
+  Module* child(const std::string& name) {
+    for (auto& [own, module] : children)
+      if (own == name) return &module;
+    return nullptr;
+  }
+  ModuleTensor* tensor(MemberKind kind, const std::string& name) {
+    if (kind == MemberKind::kParameter) {
+      for (auto& [own, t] : parameters)
+        if (own == name) return &t;
+    } else {
+      for (auto& b : buffers)
+        if (b.name == name) return &b.tensor;
+    }
+    return nullptr;
+  }
+  // That of the name; nullptr: no variable can be its member.
+  Registration* registration(MemberKind kind, const std::string& name) {
+    for (auto& r : all)
+      if (r->kind == kind && r->name == name) return r.get();
+    return nullptr;
+  }
+  bool contains(const State* other) {
+    bool found = false;
+    visit("", [&](State& s, const std::string&) { found |= &s == other; });
+    return found;
+  }
+
+  // Both also assign to the members, except to the one that is being assigned to.
+  void replace_child(const std::string& name, const Module& module, const Member* assigned);
+  void replace_tensor(MemberKind kind, const std::string& name, const Tensor& value);
 
   // Calls f(state, prefix) for this module and all below it, parents first.
   template <class F>
   void visit(const std::string& prefix, F&& f) {
     f(*this, prefix);
-    for (auto& [name, child] : children) child.state_->visit(prefix + name + ".", f);
+    for (auto& [name, child] : children) child.state().visit(prefix + name + ".", f);
   }
 };
 
@@ -91,47 +128,263 @@ void replace_value(Tensor& to, const Tensor& from) {
 
 }  // namespace
 
+// Handles, members and moves
+
 Module::Module() : state_(std::make_shared<State>()) {}
+Module::Module(const Module& o) : Member(o), state_(o.state_) { track(); }
+Module::Module(Module&& o) noexcept : Member(o) {
+  o.untrack();
+  state_ = std::move(o.state_);
+  track();
+}
+Module::~Module() { untrack(); }
+
+Module& Module::operator=(const Module& o) {
+  if (this != &o) assign(o);
+  return *this;
+}
+Module& Module::operator=(Module&& o) {
+  if (this == &o) return *this;
+  assign(o);
+  o.set_state(nullptr);
+  return *this;
+}
+
+Module::State& Module::state() const {
+  if (!state_) [[unlikely]]
+    fail_runtime("this module was moved from (std::move) and holds nothing. Use the variable that it was moved to, or "
+                 "copy it instead: a copy is the same module.");
+  return *state_;
+}
+
+void Module::track() {
+  if (!state_ || !state_->tracked.load(std::memory_order_acquire)) return;
+  std::lock_guard lock(detail::members_mutex());
+  state_->handles.push_back(this);
+}
+
+void Module::untrack() {
+  if (!state_ || !state_->tracked.load(std::memory_order_acquire)) return;
+  std::lock_guard lock(detail::members_mutex());
+  std::erase(state_->handles, this);
+}
+
+void Module::set_state(std::shared_ptr<State> state) {
+  if (state == state_) return;
+  untrack();
+  state_.swap(state);  // the old one goes at the end
+  track();
+}
+
+void Module::assign(const Module& o) {
+  if (Registration* r = registered()) {
+    State& owner = static_cast<State&>(*r->owner);
+    // Equal: another handle's member follows, or the same is assigned again.
+    if (owner.child(r->name)->state_ != o.state_) {
+      if (!r->certain)
+        fail_runtime("an assignment to a variable that is registered as the module '{}': whether it is a member of its "
+                     "module cannot be told, as that derives from another module class than nn::Layer of itself, or is "
+                     "a graph. Use replace_module(\"{}\", module).",
+                     r->name, r->name);
+      owner.replace_child(r->name, o, this);
+    }
+    set_state(o.state_);
+    return;
+  }
+  set_state(o.state_);
+  join_as(o);
+}
+
+void Module::State::replace_child(const std::string& name, const Module& module, const Member* assigned) {
+  Registration* r = registration(MemberKind::kModule, name);
+  if (r && !(r->accepts && r->accepts(module)))
+    fail_type(
+        "replace_module: '{}' is held by a member that this module cannot be assigned to. Pass one of the member's "
+        "type; a Module that was taken out of a tree has lost its own.",
+        name);
+  if (module.state().contains(this))
+    fail_value("replace_module: the new '{}' contains the module that it would be in; modules must form a tree.", name);
+  *child(name) = module;
+  ++changes;
+  if (!r) return;
+  for (Member* m : r->others(assigned)) r->assign(static_cast<Module&>(*m), module);
+}
+
+void Module::State::replace_tensor(MemberKind kind, const std::string& name, const Tensor& given) {
+  const char* what = kind == MemberKind::kParameter ? "parameter" : "buffer";
+  if (!given.defined()) fail_value("replace_{}: the new '{}' is an undefined tensor.", what, name);
+  Tensor value = given;
+  if (kind == MemberKind::kParameter) {
+    if (!value.is_leaf())
+      fail_value("replace_parameter: the new '{}' is the result of an op. Register its value by detach(), or write it "
+                 "into the parameter: NoGradGuard guard; copy_(parameter, value).",
+                 name);
+    value.set_requires_grad();
+    mark_parameter(value);
+  }
+  static_cast<Tensor&>(*tensor(kind, name)) = value;
+  ++changes;
+  Registration* r = registration(kind, name);
+  if (!r) return;
+  for (Member* m : r->others(nullptr)) static_cast<Tensor&>(static_cast<ModuleTensor&>(*m)) = value;
+}
+
+void Module::assign_tensor(Registration& r, const Tensor& value, ModuleTensor* member) {
+  State& owner = static_cast<State&>(*r.owner);
+  if (*owner.tensor(r.kind, r.name) == value) {
+    static_cast<Tensor&>(*member) = value;
+    return;
+  }
+  if (!r.certain) {
+    const char* what = r.kind == MemberKind::kParameter ? "parameter" : "buffer";
+    fail_runtime("an assignment to a variable that is registered as the {} '{}': whether it is a member of its module "
+                 "cannot be told, as that derives from another module class than nn::Layer of itself. Use "
+                 "replace_{}(\"{}\", tensor).",
+                 what, r.name, what, r.name);
+  }
+  owner.replace_tensor(r.kind, r.name, value);
+}
+
+namespace {
+// "blocks.0.weight" -> {"blocks.0", "weight"}
+std::pair<std::string, std::string> split_path(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? std::pair(std::string(), path)
+                                  : std::pair(path.substr(0, dot), path.substr(dot + 1));
+}
+}  // namespace
+
+void Module::replace_module(const std::string& path, const Module& module) {
+  auto [parent, name] = split_path(path);
+  Module in = get_submodule(parent);
+  if (!in.state().child(name))
+    fail_value("replace_module: the module has no submodule '{}'. named_modules() lists its own.", path);
+  in.state().replace_child(name, module, nullptr);
+}
+
+void Module::replace_parameter(const std::string& path, const Tensor& value) {
+  auto [parent, name] = split_path(path);
+  Module in = get_submodule(parent);
+  if (!in.state().tensor(MemberKind::kParameter, name))
+    fail_value("replace_parameter: the module has no parameter '{}'. named_parameters() lists its own.", path);
+  in.state().replace_tensor(MemberKind::kParameter, name, value);
+}
+
+void Module::replace_buffer(const std::string& path, const Tensor& value) {
+  auto [parent, name] = split_path(path);
+  Module in = get_submodule(parent);
+  if (!in.state().tensor(MemberKind::kBuffer, name))
+    fail_value("replace_buffer: the module has no buffer '{}'. named_buffers() lists its own.", path);
+  in.state().replace_tensor(MemberKind::kBuffer, name, value);
+}
+
+// Registration
 
 void Module::check_name(const std::string& name) const {
+  State& own = state();
   if (name.empty() || name.find('.') != std::string::npos)
     fail_value("register: '{}' cannot be a name within a module: a name is not empty and has no dot.", name);
-  auto taken = [&](auto& list) {
-    return std::any_of(list.begin(), list.end(), [&](auto& e) { return e.first == name; });
-  };
-  bool buffer = std::any_of(state_->buffers.begin(), state_->buffers.end(), [&](auto& e) { return e.name == name; });
-  if (taken(state_->parameters) || buffer || taken(state_->children))
+  if (own.child(name) || own.tensor(MemberKind::kParameter, name) || own.tensor(MemberKind::kBuffer, name))
     fail_value("register: the module already has a member '{}'. Choose another name.", name);
 }
 
-Tensor& Module::register_parameter(const std::string& name, Tensor value) {
+// Of what has just been registered.
+std::shared_ptr<Registration> Module::make_registration(const std::string& name, detail::MemberKind kind,
+                                                        const detail::Registrar& registrar) {
+  auto r = std::make_shared<Registration>();
+  r->owner = state_.get();
+  r->kind = kind;
+  r->name = name;
+  r->handle = this;
+  r->type = &typeid(*this);
+  r->registrar = registrar;
+  r->exact = registrar.type ? *r->type == *registrar.type : *r->type == typeid(Module);
+  std::lock_guard lock(detail::members_mutex());
+  state_->tracked.store(true, std::memory_order_release);
+  if (!state_->has(this)) state_->handles.push_back(this);
+  state_->all.push_back(r);
+  return r;
+}
+
+Parameter& Module::add_parameter(const std::string& name, Tensor value, const detail::Registrar& registrar) {
   check_name(name);
   if (!value.defined())
     fail_value("register_parameter: '{}' is an undefined tensor. Leave it out if the module has none.", name);
   if (!value.is_leaf()) value = value.detach();
   value.set_requires_grad();
   mark_parameter(value);
-  return state_->parameters.emplace_back(name, std::move(value)).second;
+  ++state_->changes;
+  Parameter& entry = state_->parameters.emplace_back(name, std::move(value)).second;
+  entry.registration_ = make_registration(name, MemberKind::kParameter, registrar);
+  return entry;
 }
 
-Tensor& Module::register_buffer(const std::string& name, Tensor value, bool persistent) {
+Buffer& Module::add_buffer(const std::string& name, Tensor value, bool persistent, const detail::Registrar& registrar) {
   check_name(name);
   if (!value.defined())
     fail_value("register_buffer: '{}' is an undefined tensor. Leave it out if the module has none.", name);
-  return state_->buffers.emplace_back(State::Buffer{name, std::move(value), persistent}).tensor;
+  ++state_->changes;
+  Buffer& entry = state_->buffers.emplace_back(State::NamedBuffer{name, std::move(value), persistent}).tensor;
+  entry.registration_ = make_registration(name, MemberKind::kBuffer, registrar);
+  return entry;
 }
 
-void Module::add_child(const std::string& name, const Module& module) {
+void Module::add_child(const std::string& name, const Module& module, Module* member, bool temporary,
+                       const detail::Registrar& registrar, const detail::Assignment& assignment) {
   check_name(name);
-  bool cycle = false;
-  module.state_->visit("", [&](State& s, const std::string&) { cycle |= &s == state_.get(); });
-  if (cycle) fail_value("register_module: '{}' contains this module itself; modules must form a tree.", name);
+  if (module.state().contains(state_.get()))
+    fail_value("register_module: '{}' contains this module itself; modules must form a tree.", name);
   state_->children.emplace_back(name, module);
+  ++state_->changes;
+  // What is a member of one module already stays that.
+  if (!member || member->registered()) return;
+  auto r = make_registration(name, MemberKind::kModule, registrar);
+  r->assign = assignment.assign;
+  r->accepts = assignment.accepts;
+  if (member->registration_) member->leave();
+  if (temporary) {
+    member->registration_ = r;  // for what is made of it
+    return;
+  }
+  std::lock_guard lock(detail::members_mutex());
+  r->place(*member, r);
+}
+
+void Module::hold_element(const std::string& name, Module& element, const detail::Assignment& assignment) {
+  auto r = make_registration(name, MemberKind::kModule, {});
+  r->assign = assignment.assign;
+  r->accepts = assignment.accepts;
+  r->shared = true;
+  if (element.registration_) element.leave();
+  std::lock_guard lock(detail::members_mutex());
+  element.registration_ = r;
+  r->members.push_back(&element);
+}
+
+void Module::add_element(const std::string& name, Module& element, const detail::Assignment& assignment) {
+  add_child(name, element, nullptr, false, {}, {});
+  hold_element(name, element, assignment);
+}
+
+void Module::exchange_element(const std::string& name, Module& element, const detail::Assignment& assignment) {
+  if (element.state().contains(state_.get()))
+    fail_value("replace: the new '{}' contains the module that it would be in; modules must form a tree.", name);
+  {
+    std::lock_guard lock(detail::members_mutex());
+    std::erase_if(state_->all, [&](auto& r) {
+      if (r->kind != MemberKind::kModule || r->name != name) return false;
+      r->owner = nullptr;
+      return true;
+    });
+  }
+  *state().child(name) = element;
+  ++state_->changes;
+  hold_element(name, element, assignment);
 }
 
 StateDict Module::named_parameters(bool all_names) const {
   StateDict list;
-  state_->visit("", [&](State& s, const std::string& prefix) {
+  state().visit("", [&](State& s, const std::string& prefix) {
     for (auto& [name, t] : s.parameters) append(list, prefix + name, t, all_names);
   });
   return list;
@@ -139,7 +392,7 @@ StateDict Module::named_parameters(bool all_names) const {
 
 StateDict Module::named_buffers(bool all_names) const {
   StateDict list;
-  state_->visit("", [&](State& s, const std::string& prefix) {
+  state().visit("", [&](State& s, const std::string& prefix) {
     for (auto& b : s.buffers) append(list, prefix + b.name, b.tensor, all_names);
   });
   return list;
@@ -153,13 +406,13 @@ std::vector<Tensor> Module::parameters() const {
 
 std::vector<std::pair<std::string, Module>> Module::named_modules() const {
   std::vector<std::pair<std::string, Module>> list;
-  state_->visit("", [&](State& s, const std::string& prefix) {
+  state().visit("", [&](State& s, const std::string& prefix) {
     for (auto& [name, child] : s.children) list.emplace_back(prefix + name, child);
   });
   return list;
 }
 
-std::vector<std::pair<std::string, Module>> Module::named_children() const { return state_->children; }
+std::vector<std::pair<std::string, Module>> Module::named_children() const { return state().children; }
 
 Tensor Module::get_parameter(const std::string& path) const {
   return find_tensor(named_parameters(true), path, "parameter");
@@ -180,13 +433,13 @@ int64_t Module::parameter_count() const {
 }
 
 void Module::train(bool on) {
-  state_->visit("", [&](State& s, const std::string&) { s.training = on; });
+  state().visit("", [&](State& s, const std::string&) { s.training = on; });
 }
 
-bool Module::is_training() const { return state_->training; }
+bool Module::is_training() const { return state().training; }
 
 void Module::apply(const std::function<void(Module&)>& f) {
-  for (auto& [name, child] : state_->children) child.apply(f);
+  for (auto& [name, child] : named_children()) child.apply(f);
   f(*this);
 }
 
@@ -234,7 +487,7 @@ void Module::zero_grad() const {
 
 StateDict Module::state_dict() const {
   StateDict all = named_parameters(true);
-  state_->visit("", [&](State& s, const std::string& prefix) {
+  state().visit("", [&](State& s, const std::string& prefix) {
     for (auto& b : s.buffers)
       if (b.persistent) all.emplace_back(prefix + b.name, b.tensor);
   });
@@ -288,7 +541,7 @@ LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
 }
 
 HookHandle Module::register_forward_pre_hook(PreHook hook) {
-  int number = state_->n_hooks++;
+  int number = state().n_hooks++;
   state_->pre_hooks[number] = std::move(hook);
   return HookHandle([state = std::weak_ptr(state_), number] {
     if (auto s = state.lock()) s->pre_hooks.erase(number);
@@ -296,14 +549,17 @@ HookHandle Module::register_forward_pre_hook(PreHook hook) {
 }
 
 HookHandle Module::register_forward_hook(Hook hook) {
-  int number = state_->n_hooks++;
+  int number = state().n_hooks++;
   state_->hooks[number] = std::move(hook);
   return HookHandle([state = std::weak_ptr(state_), number] {
     if (auto s = state.lock()) s->hooks.erase(number);
   });
 }
 
-bool Module::has_hooks() const { return !state_->pre_hooks.empty() || !state_->hooks.empty(); }
+bool Module::has_hooks() const {
+  const State& own = state();
+  return !own.pre_hooks.empty() || !own.hooks.empty();
+}
 
 // Over copies: a hook may take itself away.
 Tensor Module::run_pre_hooks(Tensor input) const {
@@ -316,6 +572,18 @@ Tensor Module::run_hooks(const Tensor& input, Tensor output) const {
   for (auto& [number, hook] : std::map(state_->hooks))
     if (Tensor changed = hook(input, output); changed.defined()) output = changed;
   return output;
+}
+
+uint64_t detail::ModuleAccess::changes(const Module& module) { return module.state().changes; }
+void detail::ModuleAccess::set_training(const Module& module, bool on) { module.state().training = on; }
+StateDict detail::ModuleAccess::parameters(const Module& module) {
+  auto& own = module.state().parameters;
+  return {own.begin(), own.end()};
+}
+std::vector<detail::ModuleAccess::NamedBuffer> detail::ModuleAccess::buffers(const Module& module) {
+  std::vector<NamedBuffer> list;
+  for (auto& b : module.state().buffers) list.push_back({b.name, b.tensor, b.persistent});
+  return list;
 }
 
 LayoutByName layout_by_patterns(std::vector<std::pair<std::string, NdSbp>> patterns) {

@@ -30,7 +30,9 @@ class BatchNorm : public Layer<BatchNorm> {
   // Errors: x has another number of axes.
   Tensor forward(const Tensor& x) const;
   void reset_running_stats() const;
-  Tensor weight, bias, running_mean, running_var, num_batches_tracked;  // undefined where the options leave them out
+  // Undefined where the options leave them out.
+  Parameter weight, bias;
+  Buffer running_mean, running_var, num_batches_tracked;
 
  private:
   double eps_;
@@ -65,7 +67,8 @@ class InstanceNorm : public Layer<InstanceNorm> {
   explicit InstanceNorm(int64_t features, const InstanceNormOptions& options = {}, int least_axes = 3,
                         int most_axes = 5);
   Tensor forward(const Tensor& x) const;
-  Tensor weight, bias, running_mean, running_var;
+  Parameter weight, bias;
+  Buffer running_mean, running_var;
 
  private:
   double eps_, momentum_;
@@ -97,7 +100,7 @@ class GroupNorm : public Layer<GroupNorm> {
   // Errors: groups that do not divide the channels.
   GroupNorm(int64_t groups, int64_t channels, const GroupNormOptions& options = {});
   Tensor forward(const Tensor& x) const { return group_norm(x, groups_, weight, bias, eps_); }
-  Tensor weight, bias;
+  Parameter weight, bias;
 
  private:
   int64_t groups_;
@@ -117,7 +120,7 @@ class LayerNorm : public Layer<LayerNorm> {
  public:
   LayerNorm(const Dims& shape, const LayerNormOptions& options = {});
   Tensor forward(const Tensor& x) const { return layer_norm(x, shape_, weight, bias, eps_); }
-  Tensor weight, bias;
+  Parameter weight, bias;
 
  private:
   Dims shape_;
@@ -136,7 +139,7 @@ class RMSNorm : public Layer<RMSNorm> {
  public:
   RMSNorm(const Dims& shape, const RmsNormModuleOptions& options = {});
   Tensor forward(const Tensor& x) const { return rms_norm(x, shape_, weight, eps_); }
-  Tensor weight;
+  Parameter weight;
 
  private:
   Dims shape_;

@@ -35,8 +35,8 @@ Recurrent::Recurrent(int64_t input_size, int64_t hidden_size, int64_t gates, con
                o.num_layers);
   double bound = 1 / std::sqrt(static_cast<double>(hidden_size));
   auto add = [&](const std::string& name, const Dims& shape, const NdSbp& sbp) {
-    weights_.push_back(register_parameter(name, blank(shape, o.placement, sbp, o.dtype)));
-    init::uniform_(weights_.back(), -bound, bound);
+    init::uniform_(register_parameter(name, blank(shape, o.placement, sbp, o.dtype)), -bound, bound);
+    ++n_weights_;
   };
   int64_t ways = o.bidirectional ? 2 : 1, rows = gates * hidden_size;
   for (int64_t layer = 0; layer < o.num_layers; ++layer)
@@ -62,7 +62,9 @@ std::vector<Tensor> Recurrent::arguments(const Tensor& x, std::vector<Tensor> st
     if (!state.defined()) state = zero_state(x, shape);
     all.push_back(state);
   }
-  all.insert(all.end(), weights_.begin(), weights_.end());
+  // As they are registered now: each may have been replaced.
+  StateDict own = named_parameters(true);
+  for (size_t i = 0; i < n_weights_; ++i) all.push_back(own[i].second);
   return all;
 }
 
@@ -91,8 +93,8 @@ std::array<Tensor, 2> RNN::operator()(const Tensor& x, const Tensor& h0) const {
 Cell::Cell(int64_t input_size, int64_t hidden_size, int64_t gates, const CellOptions& o) : hidden_size_(hidden_size) {
   if (hidden_size < 1) fail_value("a recurrent cell: hidden_size is {}; it must be at least 1.", hidden_size);
   double bound = 1 / std::sqrt(static_cast<double>(hidden_size));
-  auto make = [&](const char* name, const Dims& shape, const NdSbp& sbp) {
-    Tensor t = register_parameter(name, blank(shape, o.placement, sbp, o.dtype));
+  auto make = [&](const char* name, const Dims& shape, const NdSbp& sbp) -> Parameter& {
+    Parameter& t = register_parameter(name, blank(shape, o.placement, sbp, o.dtype));
     init::uniform_(t, -bound, bound);
     return t;
   };

@@ -22,7 +22,7 @@ struct RecurrentOptions {
 
 // What the recurrent layers share: the parameters weight_ih_l<k>, weight_hh_l<k>, bias_ih_l<k> and bias_hh_l<k> of
 // layer k, with _reverse behind for the other direction, drawn within 1 / sqrt(hidden).
-class Recurrent : public Module {
+class Recurrent : public Layer<Recurrent> {
  protected:
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t gates, const RecurrentOptions& options);
   // x, the states (zeros where they are undefined), then the weights, as the ops take them.
@@ -30,8 +30,8 @@ class Recurrent : public Module {
   RecurrentOptions options_;
 
  private:
-  std::vector<Tensor> weights_;
   int64_t hidden_size_;
+  size_t n_weights_ = 0;
 };
 
 // Over x [l, n, input_size] ([n, l, ...] if batch_first; without n for one sample). Returns the last layer's states of
@@ -71,9 +71,9 @@ struct CellOptions {
 
 // One step over x [n, input_size] ([input_size] for one sample), with states [n, hidden_size], which are zeros where
 // undefined. The parameters weight_ih, weight_hh, bias_ih and bias_hh are drawn within 1 / sqrt(hidden_size).
-class Cell : public Module {
+class Cell : public Layer<Cell> {
  public:
-  Tensor weight_ih, weight_hh, bias_ih, bias_hh;  // biases: undefined without them
+  Parameter weight_ih, weight_hh, bias_ih, bias_hh;  // biases: undefined without them
 
  protected:
   Cell(int64_t input_size, int64_t hidden_size, int64_t gates, const CellOptions& options);

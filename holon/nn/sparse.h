@@ -19,7 +19,7 @@ class Embedding : public Layer<Embedding> {
   // Errors: a padding_idx that is not a row.
   Embedding(int64_t rows, int64_t width, const EmbeddingOptions& options = {});
   Tensor forward(const Tensor& indices) const;
-  Tensor weight;
+  Parameter weight;
 
  private:
   std::optional<int64_t> padding_idx_;

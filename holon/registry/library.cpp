@@ -22,6 +22,7 @@ std::vector<std::string> load_library(const std::string& path) {
     fail_runtime(
         "load_library: there is no file {}. Give the path of the shared library compiled from the op's source.", path);
   std::vector<std::string> declared;
+  size_t others;
   void* handle;
   {
     detail::Loading loading;
@@ -41,9 +42,11 @@ std::vector<std::string> load_library(const std::string& path) {
       fail_runtime("load_library: {}: {}", path, loading.error());
     }
     declared = loading.finish();
+    others = loading.others;
   }
-  if (declared.empty())
-    fail_runtime("load_library: {} declares no ops. Declare one with HOLON_OP(name, \"name(Tensor x) -> Tensor\").",
+  if (declared.empty() && others == 0)
+    fail_runtime("load_library: {} declares no ops. Declare one with HOLON_OP(name, \"name(Tensor x) -> Tensor\"), or "
+                 "a class or a function of Python with HOLON_PYTHON_MODULE(Class) or HOLON_PYTHON_FUNCTION(function).",
                  path);
   return loaded->emplace(handle, std::move(declared)).first->second;
 }

@@ -1,7 +1,8 @@
 // How declarations behave while a user's library is being loaded: its static initialisers run inside the loader,
-// through which no exception may pass. Errors are kept until it is done. Private to registry/.
+// through which no exception may pass. Errors are kept until it is done. For those who take declarations.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@ class Loading {
   Loading& operator=(const Loading&) = delete;
 
   const std::string& error() const { return error_; }
-  // Takes the ops and aliases that were declared out of the registry.
+  // Takes what was declared out of the registry.
   void undo();
   // Checks what only a complete declaration shows. Returns the names of the ops. Errors: see load_library().
   std::vector<std::string> finish();
@@ -26,6 +27,9 @@ class Loading {
   }
   std::vector<std::string> ops, aliases;
   std::vector<std::string> reads;  // names of attributes
+  // What else was declared, and how it is taken back.
+  size_t others = 0;
+  std::vector<std::function<void()>> undo_others;
 
  private:
   std::string error_;

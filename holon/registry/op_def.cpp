@@ -260,6 +260,7 @@ Loading::Loading() : before_(loading_now) { loading_now = this; }
 Loading::~Loading() { loading_now = before_; }
 
 void Loading::undo() {
+  for (auto& undo : undo_others) undo();
   std::unique_lock lock(registry().mutex);
   for (auto& a : aliases) registry().aliases.erase(a);
   for (auto& o : ops) registry().ops.erase(o);

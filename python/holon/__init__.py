@@ -161,6 +161,18 @@ def load_library(path):
     return names
 
 
+def import_library(path, name=None):
+    """Loads a shared library of C++, and returns a Python module with the classes and functions that it exports by
+    HOLON_PYTHON_MODULE and HOLON_PYTHON_FUNCTION; its ops become functions of holon, as by load_library().
+
+    The classes derive from holon.nn.Module. name: of the Python module, by default the file's ("my_models" for
+    "libmy_models.so"). Errors (RuntimeError): those of load_library(); a declaration that is wrong.
+    """
+    from .nn.cpp import import_library
+
+    return import_library(path, name)
+
+
 def load_device_library(path):
     """Loads the shared library of a backend (HOLON_DEVICE_BACKEND in C++) and returns the name of its type of devices,
     which tensors and placements may be on from then on. On every rank alike; HOLON_DEVICE_LIBRARIES does the same.

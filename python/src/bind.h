@@ -119,6 +119,7 @@ void bind_readers(nb::module_& m);
 void bind_checkpoint(nb::module_& m);  // save, load
 void bind_graph(nb::module_& m);       // nn.Graph
 void bind_schedules(nb::module_& m);   // of pipelines
+void bind_exports(nb::module_& m);     // modules and functions of libraries
 
 // What __reduce__ returns to have an object made by a function of this module.
 template <class... Args>

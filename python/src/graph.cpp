@@ -1,7 +1,7 @@
 // nn.Graph: Python's arguments, optimizers and lines of code for the core's Graph.
 #include "holon/base/index.h"
 #include "holon/graph/capture/blocks.h"
-#include "holon/graph/nn_graph.h"
+#include "holon/graph/graph_core.h"
 #include "holon/graph/picture/memory_use.h"
 #include "holon/graph/picture/plan.h"
 #include "holon/graph/picture/timetable.h"
@@ -199,7 +199,7 @@ class PyScaler final : public nn::GraphScaler {
 };
 
 // The core's graph under Python's nn.Graph, which build() and the names of things come from.
-class PyGraph final : public nn::Graph {
+class PyGraph final : public nn::GraphCore {
  public:
   explicit PyGraph(std::string name) : name_(std::move(name)) {}
 
@@ -299,6 +299,7 @@ class PyGraph final : public nn::Graph {
       args = both[0];
       kwargs = both[1];
     }
+    if (nb::hasattr(front_, "enter")) follow_cpp_modules();
     nb::object result = front_.attr("build")(args, kwargs);
     Tensors tensors;
     out_tree_ = take_apart(result.ptr(), tensors);
@@ -324,6 +325,22 @@ class PyGraph final : public nn::Graph {
 
   uint64_t variant(int64_t structure) const {
     return static_cast<uint64_t>(flags_) << 32 | static_cast<uint64_t>(structure);
+  }
+
+  // Modules of C++ call each other without Python, which has their paths and stages.
+  void follow_cpp_modules() {
+    graph::Capture::current()->set_module_hooks(
+        [front = front_](const void* module, const Tensor& x) {
+          nb::object brought = front.attr("enter")(reinterpret_cast<uintptr_t>(module), wrap_object(x));
+          return brought.is_none() ? Tensor() : expect_tensor(brought, "a module of C++", "x");
+        },
+        [front = front_](bool failed) {
+          try {
+            front.attr("leave")(failed);
+          } catch (nb::python_error& e) {
+            e.discard_as_unraisable("a module's scope");
+          }
+        });
   }
 
   // A number for how the arguments are nested and for those that are not tensors. -1: not known, and not to be made.

@@ -125,6 +125,25 @@ def test_the_guides_first_program(prefix, tmp_path):
     assert "rank 0: y is [4, 8] under S(0)" in printed
 
 
+def test_the_guides_library_for_python(prefix, tmp_path):
+    blocks = docs.blocks((ROOT / "docs/guides/cpp.md").read_text())
+    (tmp_path / "CMakeLists.txt").write_text(
+        next(b.text for b in blocks if b.language == "cmake" and "MODULE" in b.text)
+    )
+    (tmp_path / "models.cpp").write_text(next(b.text for b in blocks if b.options.get("file") == "models.cpp"))
+    build(tmp_path, tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
+    program = (
+        "import sys, holon as flow; models = flow.import_library(sys.argv[1]); net = models.Net(4); "
+        "batch = flow.ones(2, 3), flow.ones(2, 1); "
+        "print(models.__name__, net(batch[0]).shape, models.train(net, [batch]) > 0)"
+    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "python")}
+    said = sh(sys.executable, "-c", program, tmp_path / "build/libmodels.so", env=env)
+    assert said == "models holon.Size([2, 1]) True\n"
+    # It is for any version of Python.
+    assert " Py" not in sh("nm", "-D", "--undefined-only", tmp_path / "build/libmodels.so")
+
+
 def test_what_is_installed_does_not_point_into_the_tree(prefix):
     for library in prefix.rglob("libholon*.so*"):
         assert str(ROOT) not in sh("objdump", "-p", library), library

@@ -11,7 +11,8 @@ import sysconfig
 import zipfile
 
 import pytest
-from harness import digits
+from harness import digits, docs
+from harness.installed import same_tools
 from harness.ranks import ROOT, free_port
 from harness.specification import PROGRAMS, RUNNER
 
@@ -215,22 +216,23 @@ def test_the_examples(env, data, program, ranks, said):
     assert re.search(said, out), out
 
 
+def build_outside(source, binary, env):
+    """A project in C++, against the installed package."""
+    wheels.run("cmake", "-G", "Ninja", "-S", source, "-B", binary, f"-DCMAKE_PREFIX_PATH={env.package}", *same_tools())
+    wheels.run("cmake", "--build", binary)
+
+
 def test_programs_in_cpp_find_it(env, tmp_path):
-    cache = (ROOT / "build/dev/CMakeCache.txt").read_text()
-    same = [
-        f"-D{k}={re.search(rf'^{k}:[A-Z]+=(.*)$', cache, re.M).group(1)}"
-        for k in ("CMAKE_MAKE_PROGRAM", "CMAKE_CXX_COMPILER")
-    ]
-    wheels.run(
-        "cmake",
-        "-G",
-        "Ninja",
-        "-S",
-        ROOT / "tests/install/consumer",
-        "-B",
-        tmp_path,
-        f"-DCMAKE_PREFIX_PATH={env.package}",
-        *same,
-    )
-    wheels.run("cmake", "--build", tmp_path)
+    build_outside(ROOT / "tests/install/consumer", tmp_path, env)
     assert env.run(tmp_path / "consumer") == "[2, 1] 6\nlearnt\n"
+
+
+def test_a_model_in_cpp_is_trained_from_python(env, tmp_path):
+    blocks = docs.blocks((ROOT / "docs/guides/cpp.md").read_text())
+    project = next(b.text for b in blocks if b.language == "cmake" and "MODULE" in b.text)
+    (tmp_path / "CMakeLists.txt").write_text(project)
+    shutil.copy(ROOT / "examples/both/models.cpp", tmp_path)
+    build_outside(tmp_path, tmp_path / "build", env)
+    library = tmp_path / "build/libmodels.so"
+    out = env.run(env.python, ROOT / "examples/both/train.py", "--epochs", 15, "--library", library)
+    assert re.search(r"(100|9\d)\.\d% of 300 new points are right", out), out

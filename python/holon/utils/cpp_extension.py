@@ -1,4 +1,4 @@
-"""Your own ops in C++: compiled and loaded at run time."""
+"""Your own ops, modules and functions in C++: compiled and loaded at run time."""
 
 import fcntl
 import hashlib
@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from .. import _C, load_library
+from .. import _C, import_library, load_library
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -45,10 +45,20 @@ def command(sources, output, extra_cflags=(), extra_ldflags=()):
     ]
 
 
-def load(name, sources, extra_cflags=(), extra_ldflags=(), build_directory=None, verbose=False):
-    """Compiles C++ sources that declare ops by HOLON_OP, loads them, and returns the ops' names.
+def load(
+    name,
+    sources,
+    extra_cflags=(),
+    extra_ldflags=(),
+    build_directory=None,
+    verbose=False,
+    is_python_module=False,
+):
+    """Compiles C++ sources that declare ops by HOLON_OP, loads them, and returns the ops' names; or, with
+    is_python_module, a Python module of this name with the classes and functions that they export by
+    HOLON_PYTHON_MODULE and HOLON_PYTHON_FUNCTION (holon.import_library).
 
-    They are then functions of holon and, if their first argument is a tensor, methods of Tensor. A library is compiled
+    Ops are then functions of holon and, if their first argument is a tensor, methods of Tensor. A library is compiled
     once for its sources, flags and version of Holon, in build_directory (~/.cache/holon/extensions); ranks that ask at
     the same time wait for one of them. Errors (RuntimeError): the compiler's; those of load_library.
     """
@@ -81,4 +91,4 @@ def load(name, sources, extra_cflags=(), extra_ldflags=(), build_directory=None,
                 why = done.stderr if done else "there is no such compiler; CXX selects another."
                 raise RuntimeError(f"cpp_extension.load: {name} does not compile: {shlex.join(words)}\n{why}")
             os.replace(made.name, output)
-    return load_library(output)
+    return import_library(output, name) if is_python_module else load_library(output)

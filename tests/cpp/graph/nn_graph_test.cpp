@@ -6,6 +6,7 @@
 
 #include "holon/base/error.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/graph/graph_core.h"
 #include "holon/nn/layers.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/create.h"
@@ -100,7 +101,7 @@ TEST(NnGraph, GoesOnFromAState) {
   std::vector<std::pair<Tensor, Tensor>> data;
   for (int i = 0; i < 6; ++i) data.emplace_back(randn({4, 6}), randn({4, 3}));
   for (int i = 0; i < 3; ++i) first(data[static_cast<size_t>(i)].first, data[static_cast<size_t>(i)].second);
-  Graph::State state = first.state_dict();
+  GraphState state = first.state_dict();
   EXPECT_EQ(state.steps, std::vector<int64_t>{3});
   second(data[0].first, data[0].second);
   second.load_state_dict(state);
@@ -212,6 +213,69 @@ TEST(NnGraph, StagesOnTwoRanks) {
     EXPECT_LT(largest_difference(net.up.weight, graph.net.up.weight), 1e-5);
     EXPECT_LT(largest_difference(net.down.bias, graph.net.down.bias), 1e-5);
   });
+}
+
+// Its name is not one of nn::Graph's.
+struct Block : Layer<Block> {
+  Linear layer{6, 3};
+  Block() { register_module("layer", layer); }
+  Tensor forward(const Tensor& x) const { return layer(x); }
+};
+struct State : Block {};
+struct Entry : Block {};
+struct Group : Block {};
+struct Impl : Block {};
+struct Core : Block {};
+Tensor capture(const Tensor& x) { return x * Scalar(2.0); }
+Tensor call(const Tensor& x) { return capture(x); }
+Tensor run(const Tensor& x) { return call(x); }
+Tensor find(const Tensor& x) { return run(x); }
+std::string name() { return "mine"; }
+
+TEST(NnGraph, NamesOfTheProgramsStayItsOwn) {
+  struct Mine : Graph {
+    Block block;
+    State state;
+    Entry entry;
+    Group group;
+    Impl impl;
+    Core core;
+    Mine() { register_module("block", block); }
+    std::vector<Tensor> build(TensorList in) override {
+      EXPECT_EQ(name(), "mine");
+      return {find(block(in[0]))};
+    }
+  } graph;
+  const Tensor x = randn({2, 6});
+  EXPECT_LT(largest_difference(graph(x)[0], graph.block(x) * Scalar(2.0)), 1e-6);
+}
+
+TEST(NnGraph, WhatIsReplacedIsCapturedAgain) {
+  struct Apply : Graph {
+    Net net;
+    Sequential list{Linear(3, 3)};
+    Apply() {
+      register_module("net", net);
+      register_module("list", list);
+    }
+    std::vector<Tensor> build(TensorList in) override { return {list(net(in[0]))}; }
+  } graph;
+  const Tensor x = randn({2, 6});
+  auto check = [&] { EXPECT_LT(largest_difference(graph(x)[0], graph.list(graph.net(x))), 1e-6); };
+  check();
+  graph.net.up = Linear(6, 16);
+  check();
+  graph.net.down.weight = ones({3, 16});
+  check();
+  graph.list.push_back(Linear(3, 3));
+  check();
+  graph.replace_module("net", Net());
+  check();
+  EXPECT_EQ(graph.state_dict().modules[0].second.impl(), graph.net.up.weight.impl());
+  EXPECT_EQ(graph.n_signatures(), 1u);
+  EXPECT_ERROR(graph.net = Net(), "registered as the module 'net'");
+  EXPECT_ERROR(graph.replace_module("none", Net()), "no submodule 'none'");
+  check();
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ std::vector<std::string> names(const StateDict& list) {
   return out;
 }
 
-struct Net : Module {
+struct Net : Layer<Net> {
   Linear up{4, 16}, down{16, 2, {.bias = false}};
   Tensor scale, count;
   Net() {

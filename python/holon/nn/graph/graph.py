@@ -1,5 +1,5 @@
-"""Graph: the class that users derive from. The core (holon/graph/nn_graph.h) captures, compiles and runs; here are the
-modules' names, what they look like now, and state_dict."""
+"""Graph: the class that users derive from. The core (holon/graph/graph_core.h) captures, compiles and runs; here are
+the modules' names, what they look like now, and state_dict."""
 
 import inspect
 import warnings
@@ -429,6 +429,13 @@ class _Front:
             args, kwargs = stages.bring_inputs(args, kwargs)
         with self._graph._scopes:
             return self._graph.build(*args, **kwargs)
+
+    def enter(self, identity, x):
+        """A module of C++ is called with x; returns x, where its stage has it."""
+        return self._graph._scopes.enter(identity, x)
+
+    def leave(self, failed):
+        self._graph._scopes.leave(failed)
 
     def end(self):
         self._graph._end()

@@ -21,9 +21,12 @@ class Scopes:
     def __init__(self, graph, roots, block_of):
         self.graph, self.paths, self.seen = graph, {}, {}
         self._block_of = block_of
+        self._in_cpp, self._open, self._failed = {}, [], ""
         for name, root in roots:
             for path, module in root.named_modules(prefix=name):
                 self.paths.setdefault(id(module), path)
+                if (core := module.__dict__.get("_cpp")) is not None:
+                    self._in_cpp[core.identity] = module
 
     def __enter__(self):
         _open[get_ident()] = self
@@ -49,10 +52,28 @@ class Scopes:
                 )
             return hooks.call(module, args, kwargs)
         except Exception as error:
-            explain(error, self.graph, path)
+            explain(error, self.graph, self._failed or path)
             raise
         finally:
             _C.capture_pop()
+
+    def enter(self, identity, x):
+        """A call of a module in C++ begins; returns its first input, on its stage."""
+        module = self._in_cpp.get(identity)
+        block = self._block_of(module) if module is not None else None
+        path = self.paths.get(id(module), self._open[-1] if self._open else "")
+        self._open.append(path)
+        stage = block._stage_id if block is not None else None
+        _C.capture_push(path, -1 if stage is None else stage)
+        if block is not None and block._stage_placement is not None:
+            return _redistributed(x, block._stage_placement)
+        return x
+
+    def leave(self, failed):
+        path = self._open.pop()
+        if failed and not self._failed:
+            self._failed = path
+        _C.capture_pop()
 
 
 def _call(module, args, kwargs):

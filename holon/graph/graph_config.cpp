@@ -1,5 +1,6 @@
+#include "holon/graph/graph_config.h"
+
 #include "holon/base/error.h"
-#include "holon/graph/nn_graph.h"
 
 namespace holon::nn {
 
