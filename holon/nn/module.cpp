@@ -231,7 +231,7 @@ void Module::State::replace_tensor(MemberKind kind, const std::string& name, con
 
 void Module::assign_tensor(Registration& r, const Tensor& value, ModuleTensor* member) {
   State& owner = static_cast<State&>(*r.owner);
-  if (*owner.tensor(r.kind, r.name) == value) {
+  if (owner.tensor(r.kind, r.name)->is_same(value)) {
     static_cast<Tensor&>(*member) = value;
     return;
   }

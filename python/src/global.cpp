@@ -71,7 +71,7 @@ Placement make_placement(nb::handle type, nb::handle given, nb::handle shape) {
     IntList sizes;
     if (!to_ints(shape.ptr(), &sizes))
       fail_type("placement: hierarchy must be a list of int, got {}.", describe(shape.ptr()));
-    hierarchy = Dims(sizes);
+    hierarchy = Dims(std::span<const int64_t>(sizes));
   }
   if (hierarchy.empty()) hierarchy.push_back(1);
   return {nb::cast<std::string>(type), hierarchy, std::move(ranks)};

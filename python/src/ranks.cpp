@@ -272,8 +272,11 @@ void bind_ranks(nb::module_& m) {
       "set_rng_state",
       [](nb::typed<nb::tuple, int, bool, int, int> s) {
         if (s.size() != 4) fail_value("set_rng_state: takes what get_rng_state() returned, got {} items.", s.size());
-        random_state() = {nb::cast<uint64_t>(s[0]), nb::cast<bool>(s[1]), nb::cast<int64_t>(s[2]),
-                          nb::cast<int64_t>(s[3])};
+        RandomState& state = random_state();
+        state.seed = nb::cast<uint64_t>(s[0]);
+        state.seeded = nb::cast<bool>(s[1]);
+        state.local_counter = nb::cast<int64_t>(s[2]);
+        state.global_counter = nb::cast<int64_t>(s[3]);
         forget_agreed_seeds();
       },
       "state"_a, "Restores what get_rng_state() returned.");

@@ -5,7 +5,7 @@
 #include <ranges>
 
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops.h"
+#include "holon/ops/create.h"
 
 namespace holon::data {
 namespace {
@@ -23,7 +23,7 @@ TEST(Batches, OfAList) {
   Batches batches(std::vector<std::vector<Tensor>>{{t}, {t, t}});
   EXPECT_EQ(sizes(batches), (std::vector<size_t>{1, 2}));
   EXPECT_EQ(sizes(batches), (std::vector<size_t>{1, 2}));  // from the beginning again
-  EXPECT_TRUE((*batches.begin())[0] == t);
+  EXPECT_TRUE((*batches.begin())[0].is_same(t));
   EXPECT_TRUE(sizes(Batches(std::vector<std::vector<Tensor>>())).empty());
 }
 

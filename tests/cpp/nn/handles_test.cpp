@@ -9,6 +9,14 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/nn/layers.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
+#include "holon/ops/linalg.h"
+#include "holon/ops/random.h"
+#include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 
 namespace holon::nn {
 namespace {
@@ -51,10 +59,11 @@ struct Net : Layer<Net> {
 void check(const Net& net) {
   EXPECT_EQ(net.get_submodule("up").identity(), net.up.identity());
   EXPECT_EQ(net.get_submodule("down").identity(), net.down.identity());
-  EXPECT_TRUE(net.get_parameter("up.weight") == net.up.weight && net.get_parameter("up.bias") == net.up.bias);
-  EXPECT_TRUE(net.get_parameter("down.weight") == net.down.weight);
-  EXPECT_TRUE(net.get_parameter("scale") == net.scale);
-  EXPECT_TRUE(net.get_buffer("shift") == net.shift);
+  EXPECT_TRUE(net.get_parameter("up.weight").is_same(net.up.weight) &&
+              net.get_parameter("up.bias").is_same(net.up.bias));
+  EXPECT_TRUE(net.get_parameter("down.weight").is_same(net.down.weight));
+  EXPECT_TRUE(net.get_parameter("scale").is_same(net.scale));
+  EXPECT_TRUE(net.get_buffer("shift").is_same(net.shift));
   for (auto& [name, module] : net.named_modules()) EXPECT_EQ(module.is_training(), net.is_training()) << name;
   Net(net).zero_grad();
   net(ones({1, 4})).sum().backward();
@@ -75,11 +84,11 @@ TEST(Handles, AListGrowsForAll) {
   other.push_back(Linear(2, 3));
   EXPECT_EQ(list.size(), 1u);
   EXPECT_EQ(list.parameters().size(), 2u);
-  EXPECT_TRUE(list[0].weight == other[0].weight);
+  EXPECT_TRUE(list[0].weight.is_same(other[0].weight));
 
   ModuleDict<Linear> dict, same_dict = dict;
   same_dict.insert("a", Linear(2, 3));
-  EXPECT_TRUE(dict.contains("a") && dict["a"].weight == same_dict["a"].weight);
+  EXPECT_TRUE(dict.contains("a") && dict["a"].weight.is_same(same_dict["a"].weight));
   EXPECT_THROW(dict.insert("a", Linear(2, 3)), Error);
   EXPECT_EQ(dict.size(), 1u);
 }
@@ -102,10 +111,10 @@ TEST(Handles, AnAssignmentToAMemberIsOneToTheModule) {
   const Linear up(4, 8), down(8, 2);
   net.up = up;
   check(net), check(copy);
-  EXPECT_TRUE(copy.up.weight == up.weight);
+  EXPECT_TRUE(copy.up.weight.is_same(up.weight));
   copy.down = down;  // a member that took what register_module() returned, through the other handle
   check(net), check(copy);
-  EXPECT_TRUE(net.down.weight == down.weight);
+  EXPECT_TRUE(net.down.weight.is_same(down.weight));
   EXPECT_TRUE(same(net(ones({1, 4})), copy(ones({1, 4}))));
   net.up = Linear(4, 8);  // moved
   check(net), check(copy);
@@ -144,7 +153,7 @@ TEST(Handles, AReplacedModuleIsInAll) {
   const Linear up(4, 8);
   outer.replace_module("net.up", up);
   check(other.net);
-  EXPECT_TRUE(other.net.up.weight == up.weight);
+  EXPECT_TRUE(other.net.up.weight.is_same(up.weight));
   const Net inner;
   other.net = inner;
   EXPECT_EQ(outer.get_submodule("net").identity(), inner.identity());
@@ -178,8 +187,9 @@ TEST(Handles, MembersAreSwappedAsInPython) {
   } pair, copy = pair;
   const Tensor first = pair.a.weight;
   std::swap(pair.a, pair.b);
-  EXPECT_TRUE(pair.get_parameter("b.weight") == first && pair.b.weight == first && copy.b.weight == first);
-  EXPECT_TRUE(pair.get_parameter("a.weight") == copy.a.weight);
+  EXPECT_TRUE(pair.get_parameter("b.weight").is_same(first) && pair.b.weight.is_same(first) &&
+              copy.b.weight.is_same(first));
+  EXPECT_TRUE(pair.get_parameter("a.weight").is_same(copy.a.weight));
 }
 
 TEST(Handles, VariablesOutsideAreOrdinary) {
@@ -187,7 +197,7 @@ TEST(Handles, VariablesOutsideAreOrdinary) {
   Linear best = net.up;
   const Tensor before = net.up.weight;
   best = Linear(3, 3);  // what was copied out of the net changes nothing in it
-  EXPECT_TRUE(net.up.weight == before);
+  EXPECT_TRUE(net.up.weight.is_same(before));
   check(net);
   // One variable for several modules.
   Module tree;
@@ -232,7 +242,7 @@ TEST(Handles, ElementsAreReplaced) {
   b.replace_module("0", first);
   b.replace_module("1", Linear(8, 3));
   EXPECT_EQ(a(ones({1, 4})).shape(), (Dims{1, 3}));
-  EXPECT_TRUE(a.get_parameter("0.weight") == first.weight);
+  EXPECT_TRUE(a.get_parameter("0.weight").is_same(first.weight));
   EXPECT_TRUE(
       same(a(ones({1, 4})), linear(first(ones({1, 4})), a.get_parameter("1.weight"), a.get_parameter("1.bias"))));
   EXPECT_ERROR(a.replace(2, ReLU()), "index 2 is out of range");
@@ -241,7 +251,7 @@ TEST(Handles, ElementsAreReplaced) {
   ModuleList<Linear> list({Linear(2, 2), Linear(2, 2)}), other = list;
   list.replace(1, Linear(2, 5));
   EXPECT_EQ(other[1].weight.shape(), (Dims{5, 2}));
-  EXPECT_TRUE(other.get_parameter("1.weight") == other[1].weight);
+  EXPECT_TRUE(other.get_parameter("1.weight").is_same(other[1].weight));
   EXPECT_THROW(list.replace(2, Linear(2, 2)), Error);
   ModuleDict<Linear> dict{{"a", Linear(2, 2)}}, same_dict = dict;
   dict.replace("a", Linear(2, 5));
@@ -253,7 +263,7 @@ TEST(Handles, ParametersAreReplacedAndTied) {
   Net net, copy = net;
   Linear layer(4, 8);
   net.up.weight = layer.weight;  // tied
-  EXPECT_TRUE(net.get_parameter("up.weight") == layer.weight && copy.up.weight == layer.weight);
+  EXPECT_TRUE(net.get_parameter("up.weight").is_same(layer.weight) && copy.up.weight.is_same(layer.weight));
   check(net), check(copy);
   copy.scale = full({2}, 3.0);  // a leaf that requires grad from now on
   EXPECT_TRUE(net.scale.requires_grad());
@@ -268,17 +278,17 @@ TEST(Handles, ParametersAreReplacedAndTied) {
   EXPECT_ERROR(net.scale = Tensor(), "the new 'scale' is an undefined tensor");
   EXPECT_ERROR(net.replace_parameter("up.none", kept), "has no parameter 'up.none'");
   EXPECT_ERROR(net.replace_buffer("scale", kept), "has no buffer 'scale'");
-  EXPECT_TRUE(net.scale == kept);
+  EXPECT_TRUE(net.scale.is_same(kept));
   check(net), check(copy);
 
   Parameter mine = net.scale;  // a variable outside
   mine = ones({5});
-  EXPECT_TRUE(net.scale == kept);
+  EXPECT_TRUE(net.scale.is_same(kept));
   Linear a(2, 2), b(2, 2);
   a = b;
-  EXPECT_TRUE(a.weight == b.weight && a.get_parameter("weight") == b.weight);
+  EXPECT_TRUE(a.weight.is_same(b.weight) && a.get_parameter("weight").is_same(b.weight));
   a.weight = ones({2, 2});
-  EXPECT_TRUE(b.weight == a.weight && b.get_parameter("weight") == a.weight);
+  EXPECT_TRUE(b.weight.is_same(a.weight) && b.get_parameter("weight").is_same(a.weight));
 }
 
 TEST(Handles, RecurrentLayersUseWhatIsRegistered) {
@@ -354,7 +364,7 @@ TEST(Handles, OfOtherClassesTheyAreReplacedByName) {
   plain.replace_module("up", Linear(4, 8));
   plain.replace_parameter("scale", zeros({2}));
   EXPECT_EQ(copy.up.identity(), copy.get_submodule("up").identity());
-  EXPECT_TRUE(copy.scale == plain.get_parameter("scale") && plain.scale == copy.scale);
+  EXPECT_TRUE(copy.scale.is_same(plain.get_parameter("scale")) && plain.scale.is_same(copy.scale));
 
   Derived d, other = d;
   EXPECT_ERROR(d.extra = Linear(3, 3), "Use replace_module");
