@@ -23,6 +23,7 @@ PAGES = {
             "ops/values.h",
             "ops/indexing.h",
             "ops/operators.h",
+            "tensor/indexing.h",
             "array/dtype.h",
             "array/scalar.h",
             "array/dims.h",
@@ -34,12 +35,12 @@ PAGES = {
     "placements": (
         "Placements and sbps",
         "Which ranks hold a global tensor, how it is divided, and what moves.",
-        ["global/placement.h", "global/sbp.h", "global/nd_sbp.h", "boxing/planner.h", "boxing/events.h"],
+        ["tensor.h", "global/placement.h", "global/sbp.h", "global/nd_sbp.h", "boxing/planner.h", "boxing/events.h"],
     ),
     "ranks": (
         "Ranks and errors",
         "This rank, its world, ranks as threads, and the errors that all functions raise.",
-        ["holon.h", "comm/run_ranks.h", "base/context.h", "base/error.h", "comm/core/communicator.h"],
+        ["base/rank.h", "comm/run_ranks.h", "comm/core/context_handoff.h", "base/context.h", "base/error.h"],
     ),
     "autograd": (
         "Gradients, random numbers, ops by name",
@@ -48,7 +49,8 @@ PAGES = {
             "autograd/engine.h",
             "autograd/function.h",
             "dispatch/autocast.h",
-            "dispatch/dispatch.h",
+            "dispatch/random_state.h",
+            "dispatch/call.h",
             "registry/library.h",
         ],
     ),
@@ -116,10 +118,11 @@ class Header:
         self.lines = path.read_text().splitlines()
         self.text = "\n".join(self.lines) + "\n"
 
-    def above(self, line, column=1):
-        """The comment that ends on the line before this one (from 1), and begins in the same column."""
-        first = line - 1
-        while first > 0 and self.lines[first - 1].startswith(" " * (column - 1) + "//"):
+    def above(self, line):
+        """The comment that ends on the line before this one (from 1), and is indented as it is."""
+        text, first = self.lines[line - 1], line - 1
+        start = text[: len(text) - len(text.lstrip())] + "//"
+        while first > 0 and self.lines[first - 1].startswith(start):
             first -= 1
         return self._words(self.lines[first : line - 1])
 
@@ -240,7 +243,7 @@ class Reader:
         if not kind or copies or member_ or text.endswith("= delete"):
             return
         behind = header.behind(end.line, end.column) if kind != "class" else ""
-        above = header.above(start.line, start.column)
+        above = header.above(start.line)
         if kind == "class" and not above and is_about(name, c.spelling):
             above = header.above(header.lines.index("#pragma once") + 1)
         before = into[-1] if into else None
@@ -383,9 +386,11 @@ def missing_headers(header="holon.h"):
     shown = {h for _, _, headers in PAGES.values() for h in headers} | ELSEWHERE
     missing = []
     for name in re.findall(r'^#include "holon/([^"]+)"', (ROOT / "holon" / header).read_text(), re.M):
-        if name not in shown:
-            missing += [name] if "/" in name else missing_headers(name)
-    return missing
+        if "/" not in name and name not in ELSEWHERE:
+            missing += missing_headers(name)
+        elif name not in shown:
+            missing.append(name)
+    return list(dict.fromkeys(missing))
 
 
 def pages(note, problems):
