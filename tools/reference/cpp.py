@@ -10,7 +10,7 @@ from pathlib import Path
 from clang import cindex
 from clang.cindex import AccessSpecifier, CursorKind
 
-from .ops import ROOT
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 GENERATED = ROOT / "build/dev/generated"
 # Page: its title, what is on it, and the headers, in order.
