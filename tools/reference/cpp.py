@@ -57,8 +57,9 @@ PAGES = {
     "nn": (
         "Modules",
         "Layers, losses and initialisers. A layer whose entry names an op computes what the op does.",
-        [f"nn/{name}.h" for name in ("module", "containers", "linear", "conv", "pooling", "norm", "activation")]
-        + [f"nn/{name}.h" for name in ("dropout", "sparse", "rnn", "attention", "vision", "loss", "init", "layers")],
+        [f"nn/{name}.h" for name in ("module", "member", "shared", "containers", "linear", "conv", "pooling", "norm")]
+        + [f"nn/{name}.h" for name in ("activation", "dropout", "sparse", "rnn", "attention", "vision", "loss", "init")]
+        + ["nn/layers.h"],
     ),
     "optim": (
         "Optimizers",
@@ -68,12 +69,18 @@ PAGES = {
     "graph": (
         "Graphs",
         "`nn::Graph` and its options. The intermediate representation is described in docs/guides/adding-a-pass.md.",
-        ["graph/nn_graph.h", "graph/options/options.h"],
+        ["graph/nn_graph.h", "graph/graph_config.h", "graph/step_stats.h", "graph/options/options.h"],
     ),
     "data": (
         "Data",
         "Data sets, loaders and readers.",
-        [f"data/{n}.h" for n in ("loader", "sampler", "place", "idx", "mnist", "corpus", "synthetic_digits", "join")],
+        [f"data/{n}.h" for n in ("loader", "batches", "sampler", "place", "idx", "mnist", "corpus")]
+        + ["data/synthetic_digits.h", "data/join.h"],
+    ),
+    "exports": (
+        "Exports to Python",
+        "Modules and functions of C++ libraries for Python.",
+        ["exports/python.h", "exports/value.h"],
     ),
     "checkpoint": ("Saving and loading", "Files of values.", ["checkpoint/checkpoint.h", "checkpoint/value.h"]),
 }
@@ -240,7 +247,7 @@ class Reader:
             kind = "alias"
         copies = c.spelling == "operator=" or c.is_copy_constructor() or c.is_move_constructor()
         member_ = kind == "variable" and c.spelling.endswith("_")
-        if not kind or copies or member_ or text.endswith("= delete"):
+        if not kind or copies or member_ or text.endswith("= delete") or text.startswith("template <>"):
             return
         behind = header.behind(end.line, end.column) if kind != "class" else ""
         above = header.above(start.line)
