@@ -13,7 +13,6 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # the libraries that the binaries need
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "libfmt-dev (>= 9)")  # and what the headers include
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "g++, cmake, pkg-config")
 # For packages of programs: which releases of this one have the same ABI. And the loader's cache is brought up to date.
 math(EXPR next "${PROJECT_VERSION_MAJOR} + 1")

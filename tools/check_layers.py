@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](holon/[^>"]+)[>"]', re.M)
-GENERATED = {"holon/version.h": "base", "holon/op_names": "registry", "holon/internal_ops": "ops"}  # written by the build: of which layer
+# Written by the build: of which layer.
+GENERATED = {"holon/version.h": "base", "holon/op_names": "registry", "holon/internal_ops": "ops"}
 # For users: each includes much, and is included by nothing inside. What includes ops.h is compiled again with each new
 # op.
 FOR_USERS = re.compile(r"holon/(?!version\.h)\w+\.h")

@@ -111,7 +111,7 @@ struct OptionalDims : std::optional<Dims> {
   OptionalDims(const std::optional<Dims>& dims) : optional(dims) {}
 };
 
-// N numbers, one for each axis of a window; one number alone stands for all of them: max_pool2d(x, 2).
+// N numbers, one for each axis of a window; one number alone is that of all of them: max_pool2d(x, 2).
 template <int N>
 struct ExpandingDims : Dims {
   template <Integer T>

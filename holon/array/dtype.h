@@ -27,9 +27,9 @@ inline constexpr DType float64 = DType::kFloat64;
 // Of one element; whether it is floating point, what promotion compares, and its text.
 size_t size_bytes(DType dtype);
 bool is_floating(DType dtype);
-int category(DType dtype);      // 0 bool, 1 integer, 2 floating point
-const char* name(DType dtype);  // "float32"
-std::ostream& operator<<(std::ostream& to, DType dtype);
+int category(DType dtype);                                // 0 bool, 1 integer, 2 floating point
+const char* name(DType dtype);                            // "float32"
+std::ostream& operator<<(std::ostream& to, DType dtype);  // its name
 // The type that an operation on both takes place in (NumPy's lattice with PyTorch's rule: a float beats any integer).
 DType promote(DType a, DType b);
 

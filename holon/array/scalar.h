@@ -45,7 +45,7 @@ class Scalar {
     } else if constexpr (std::floating_point<T>) {
       return static_cast<T>(as_double());
     } else {
-      // 2^63 and beyond, and NaN, are no int64.
+      // 2^63 and beyond, and NaN, do not fit into int64.
       if (is_float() && !(f_ >= -0x1p63 && f_ < 0x1p63)) does_not_fit(sizeof(T), std::is_signed_v<T>);
       const int64_t i = as_int();
       if (!std::in_range<T>(i)) does_not_fit(sizeof(T), std::is_signed_v<T>);

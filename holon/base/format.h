@@ -61,7 +61,7 @@ class FormatArg {
       object_ = {&value, [](const void* object) { return static_cast<const T*>(object)->str(); }};
   }
 
-  // Calls f with the value, of the type that its kind stands for.
+  // Calls f with the value, of the type that its kind names.
   template <class F>
   void visit(F&& f) const {
     switch (kind_) {

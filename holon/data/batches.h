@@ -27,6 +27,7 @@ class Batches {
   // One epoch of the loader for each loop; it must outlive this.
   Batches(DataLoader& loader);  // NOLINT(google-explicit-constructor)
 
+  // An input iterator: begins a new iteration, and ends at std::default_sentinel.
   class Iterator {
    public:
     using value_type = std::vector<Tensor>;

@@ -52,9 +52,11 @@ struct Callable {
   std::string name, doc;
   std::vector<Argument> arguments;
   size_t n_arguments = 0;
+  // The name of an argument, or "".
   std::string_view argument(size_t i) const { return i < arguments.size() ? std::string_view(arguments[i].name) : ""; }
 };
 
+// A function.
 struct FunctionExport : Callable {
   std::function<Value(const Callable&, std::span<const Value>)> call;
 };
@@ -172,6 +174,7 @@ Value call_module(Types<P...>, nn::Module& module, const Callable& callable, std
 
 }  // namespace detail
 
+// What HOLON_PYTHON_MODULE returns: names of arguments and documentation.
 class ModuleBuilder {
  public:
   explicit ModuleBuilder(ModuleExport* made) : made_(made) {}
@@ -193,13 +196,16 @@ class ModuleBuilder {
   ModuleExport* made_;
 };
 
+// What HOLON_PYTHON_FUNCTION returns.
 class FunctionBuilder {
  public:
   explicit FunctionBuilder(FunctionExport* made) : made_(made) {}
+  // Errors: not as many as there are parameters.
   FunctionBuilder& arguments(std::vector<Argument> arguments) {
     detail::set_arguments(made_, std::move(arguments), "arguments");
     return *this;
   }
+  // For Python's help().
   FunctionBuilder& doc(std::string text) {
     made_->doc = std::move(text);
     return *this;
@@ -230,6 +236,7 @@ ModuleBuilder export_module(const char* name, const void* variable, int version 
   return ModuleBuilder(detail::add_export(std::move(made), variable, version));
 }
 
+// The same for a function.
 template <class R, class... P>
 FunctionBuilder export_function(const char* name, R (*function)(P...), const void* variable,
                                 int version = detail::kExportVersion) {

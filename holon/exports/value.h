@@ -27,10 +27,12 @@ namespace holon::exports {
 // A module object that Python holds.
 struct ModuleObject {
   virtual ~ModuleObject() = default;
+  // The module itself.
   virtual nn::Module& module() = 0;
 };
 
 struct Value;
+// Python's tuple.
 struct Tuple {
   std::vector<Value> items;
 };
@@ -52,6 +54,7 @@ struct Value {
   Value(Tuple tuple) : data(std::move(tuple)) {}
   explicit Value(Variant v) : data(std::move(v)) {}
 
+  // Python's None.
   bool is_none() const { return std::holds_alternative<std::monostate>(data); }
   // What Python calls its type.
   std::string_view kind() const;

@@ -98,6 +98,7 @@ class Graph {
   // them. Empty before the first call.
   const std::vector<double>& grad_norms() const;
 
+  // What the modules and optimizers hold, by name. Errors of load_state_dict(): those of the modules' and optimizers'.
   GraphState state_dict() const;
   void load_state_dict(const GraphState& state);
 

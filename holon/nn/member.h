@@ -40,7 +40,7 @@ class Member {
   }
 
  protected:
-  // The registration that an assignment to this variable is for; nullptr: none, since the variable is no member (any
+  // The registration that an assignment to this variable is for; nullptr: none, since the variable is not a member (any
   // more).
   Registration* registered() const;
   // After an assignment to an ordinary variable.

@@ -14,9 +14,10 @@
 //   Net net, same = net;
 //   net.up = nn::Linear(4, 16);     // registers the new layer as "up", in place of the old; same.up is the new one,
 //   too
-// The optimizers that were made before still have the old parameters. A variable that is no member of the object which
-// registers it stays an ordinary one: assigning to it changes no module. What a class has besides, such as numbers or a
-// std::vector, is copied with the handle: what changes after construction belongs into a buffer or an nn::Shared.
+// The optimizers that were made before still have the old parameters. A variable that is not a member of the object
+// which registers it stays an ordinary one: assigning to it changes no module. What a class has besides, such as
+// numbers or a std::vector, is copied with the handle: what changes after construction belongs into a buffer or an
+// nn::Shared.
 //
 // A parameter that is not replaced stays one tensor: to(), to_global() and load_state_dict() change what it holds, so
 // that handles to it, in modules and optimizers, stay valid. A module that was moved from holds nothing: its use is an
@@ -161,6 +162,7 @@ class Module : private detail::Member {
   Tensor run_pre_hooks(Tensor input) const;
   Tensor run_hooks(const Tensor& input, Tensor output) const;
 
+  // What register_parameter() and its like do, for the members that the registrar knows.
   Parameter& add_parameter(const std::string& name, Tensor value, const detail::Registrar& registrar);
   Buffer& add_buffer(const std::string& name, Tensor value, bool persistent, const detail::Registrar& registrar);
   template <class M>

@@ -52,7 +52,7 @@ struct Registration {
   void place(Member& variable, const std::shared_ptr<Registration>& self);
   // Whether there is a handle of the module of which the variable would be this member. Pre: the mutex is held.
   bool has_handle_for(const Member& variable) const;
-  // The members in handles that exist, but for one.
+  // The members in handles that exist, except one.
   std::vector<Member*> others(const Member* one);
 };
 

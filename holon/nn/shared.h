@@ -8,7 +8,7 @@
 
 namespace holon::nn {
 
-// A member of a module's class that changes after construction and is no tensor: copies of the module see one value.
+// A member of a module's class that changes after construction and is not a tensor: copies of the module see one value.
 //   struct Counter : nn::Layer<Counter> {
 //     nn::Shared<int64_t> calls{0};
 //     Tensor forward(const Tensor& x) const { ++*calls; return x; }

@@ -5,6 +5,7 @@
 
 namespace holon {
 
+// The number is converted as by the op of two tensors; comparisons make a tensor of bool.
 Tensor operator+(Scalar s, const Tensor& x);
 Tensor operator-(Scalar s, const Tensor& x);
 Tensor operator*(Scalar s, const Tensor& x);

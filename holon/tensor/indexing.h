@@ -11,6 +11,7 @@ namespace holon {
 
 namespace indexing {
 
+// The types of None and Ellipsis.
 struct NoneType {
   operator std::optional<int64_t>() const { return {}; }
 };
@@ -27,6 +28,7 @@ struct Slice {
       : start(start), stop(stop), step(step) {}
 };
 
+// One entry of a key.
 struct Index {
   enum class Kind { kInt, kSlice, kNone, kEllipsis, kTensor };
   Kind kind;

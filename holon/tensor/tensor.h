@@ -216,6 +216,7 @@ class Tensor {
   Ref<TensorImpl> impl_;
 };
 
+// See Tensor::register_hook().
 class GradHook : public RefCounted {
  public:
   virtual Tensor operator()(const Tensor& grad) = 0;

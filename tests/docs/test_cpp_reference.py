@@ -33,7 +33,7 @@ class Counter {
   explicit Counter(const CounterOptions& options = {}) : n_(options.first) {}
   Counter(const Counter&) = delete;
   // Counts on. Errors: a negative n.
-  Counter& add(int n) {
+  [[nodiscard]] Counter& add(int n) {
     n_ += n;
     return *this;
   }

@@ -10,7 +10,7 @@ from pathlib import Path
 from clang import cindex
 from clang.cindex import AccessSpecifier, CursorKind
 
-from .ops import ROOT
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 GENERATED = ROOT / "build/dev/generated"
 # Page: its title, what is on it, and the headers, in order.
@@ -23,6 +23,7 @@ PAGES = {
             "ops/values.h",
             "ops/indexing.h",
             "ops/operators.h",
+            "tensor/indexing.h",
             "array/dtype.h",
             "array/scalar.h",
             "array/dims.h",
@@ -34,12 +35,12 @@ PAGES = {
     "placements": (
         "Placements and sbps",
         "Which ranks hold a global tensor, how it is divided, and what moves.",
-        ["global/placement.h", "global/sbp.h", "global/nd_sbp.h", "boxing/planner.h", "boxing/events.h"],
+        ["tensor.h", "global/placement.h", "global/sbp.h", "global/nd_sbp.h", "boxing/planner.h", "boxing/events.h"],
     ),
     "ranks": (
         "Ranks and errors",
         "This rank, its world, ranks as threads, and the errors that all functions raise.",
-        ["holon.h", "comm/run_ranks.h", "base/context.h", "base/error.h", "comm/core/communicator.h"],
+        ["base/rank.h", "comm/run_ranks.h", "comm/core/context_handoff.h", "base/context.h", "base/error.h"],
     ),
     "autograd": (
         "Gradients, random numbers, ops by name",
@@ -48,15 +49,17 @@ PAGES = {
             "autograd/engine.h",
             "autograd/function.h",
             "dispatch/autocast.h",
-            "dispatch/dispatch.h",
+            "dispatch/random_state.h",
+            "dispatch/call.h",
             "registry/library.h",
         ],
     ),
     "nn": (
         "Modules",
         "Layers, losses and initialisers. A layer whose entry names an op computes what the op does.",
-        [f"nn/{name}.h" for name in ("module", "containers", "linear", "conv", "pooling", "norm", "activation")]
-        + [f"nn/{name}.h" for name in ("dropout", "sparse", "rnn", "attention", "vision", "loss", "init", "layers")],
+        [f"nn/{name}.h" for name in ("module", "member", "shared", "containers", "linear", "conv", "pooling", "norm")]
+        + [f"nn/{name}.h" for name in ("activation", "dropout", "sparse", "rnn", "attention", "vision", "loss", "init")]
+        + ["nn/layers.h"],
     ),
     "optim": (
         "Optimizers",
@@ -66,12 +69,18 @@ PAGES = {
     "graph": (
         "Graphs",
         "`nn::Graph` and its options. The intermediate representation is described in docs/guides/adding-a-pass.md.",
-        ["graph/nn_graph.h", "graph/options/options.h"],
+        ["graph/nn_graph.h", "graph/graph_config.h", "graph/step_stats.h", "graph/options/options.h"],
     ),
     "data": (
         "Data",
         "Data sets, loaders and readers.",
-        [f"data/{n}.h" for n in ("loader", "sampler", "place", "idx", "mnist", "corpus", "synthetic_digits", "join")],
+        [f"data/{n}.h" for n in ("loader", "batches", "sampler", "place", "idx", "mnist", "corpus")]
+        + ["data/synthetic_digits.h", "data/join.h"],
+    ),
+    "exports": (
+        "Exports to Python",
+        "Modules and functions of C++ libraries for Python.",
+        ["exports/python.h", "exports/value.h"],
     ),
     "checkpoint": ("Saving and loading", "Files of values.", ["checkpoint/checkpoint.h", "checkpoint/value.h"]),
 }
@@ -116,10 +125,11 @@ class Header:
         self.lines = path.read_text().splitlines()
         self.text = "\n".join(self.lines) + "\n"
 
-    def above(self, line, column=1):
-        """The comment that ends on the line before this one (from 1), and begins in the same column."""
-        first = line - 1
-        while first > 0 and self.lines[first - 1].startswith(" " * (column - 1) + "//"):
+    def above(self, line):
+        """The comment that ends on the line before this one (from 1), and is indented as it is."""
+        text, first = self.lines[line - 1], line - 1
+        start = text[: len(text) - len(text.lstrip())] + "//"
+        while first > 0 and self.lines[first - 1].startswith(start):
             first -= 1
         return self._words(self.lines[first : line - 1])
 
@@ -237,10 +247,10 @@ class Reader:
             kind = "alias"
         copies = c.spelling == "operator=" or c.is_copy_constructor() or c.is_move_constructor()
         member_ = kind == "variable" and c.spelling.endswith("_")
-        if not kind or copies or member_ or text.endswith("= delete"):
+        if not kind or copies or member_ or text.endswith("= delete") or text.startswith("template <>"):
             return
         behind = header.behind(end.line, end.column) if kind != "class" else ""
-        above = header.above(start.line, start.column)
+        above = header.above(start.line)
         if kind == "class" and not above and is_about(name, c.spelling):
             above = header.above(header.lines.index("#pragma once") + 1)
         before = into[-1] if into else None
@@ -383,9 +393,11 @@ def missing_headers(header="holon.h"):
     shown = {h for _, _, headers in PAGES.values() for h in headers} | ELSEWHERE
     missing = []
     for name in re.findall(r'^#include "holon/([^"]+)"', (ROOT / "holon" / header).read_text(), re.M):
-        if name not in shown:
-            missing += [name] if "/" in name else missing_headers(name)
-    return missing
+        if "/" not in name and name not in ELSEWHERE:
+            missing += missing_headers(name)
+        elif name not in shown:
+            missing.append(name)
+    return list(dict.fromkeys(missing))
 
 
 def pages(note, problems):

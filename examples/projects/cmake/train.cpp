@@ -27,7 +27,7 @@ int main() {
       auto loss = flow::mse_loss(net(batch[0]), batch[1]);
       loss.backward();
       adam.step();
-      last = loss.item().as_double();
+      last = loss.item<double>();
       if (first == 0) first = last;
     }
   }

@@ -6,7 +6,7 @@
 // something else, dies, ends or does not come in time makes the others raise a RuntimeError that says so; nothing
 // hangs.
 //
-// A communicator belongs to the context that asked for it: one thread at a time uses it. Threads of a rank that
+// A communicator belongs to the context that requested it: one thread at a time uses it. Threads of a rank that
 // communicate at the same time have a context each (context_handoff.h).
 #pragma once
 

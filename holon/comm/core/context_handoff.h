@@ -21,6 +21,7 @@ namespace holon::comm {
 
 class ContextHandoff {
  public:
+  // As long as it lives, its thread is of the rank.
   class Scope {
    public:
     ~Scope();
@@ -46,8 +47,8 @@ class ContextHandoff {
   std::shared_ptr<Scope::State> state_;
 };
 
-// For upper layers, beside inherit_in_background(): `capture` is called where a handoff is made, and what it returns on
-// the thread that enters it first. Returns true, to be called from a static initialiser.
+// For upper layers, in addition to inherit_in_background(): `capture` is called where a handoff is made, and what it
+// returns on the thread that enters it first. Returns true, to be called from a static initialiser.
 bool inherit_in_handoff(std::function<void()> (*capture)());
 
 }  // namespace holon::comm
