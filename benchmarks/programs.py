@@ -35,7 +35,9 @@ def torch_flags(python):
         "import torch, json; from torch.utils import cpp_extension as e;"
         "print(json.dumps([e.include_paths(), e.library_paths(), torch.compiled_with_cxx11_abi()]))"
     )
-    includes, libraries, abi = json.loads(subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout)
+    includes, libraries, abi = json.loads(
+        subprocess.run([python, "-c", script], capture_output=True, text=True, check=True).stdout
+    )
     compiles = [f"-I{i}" for i in includes] + [f"-D_GLIBCXX_USE_CXX11_ABI={int(abi)}"]
     links = [f for d in libraries for f in (f"-L{d}", f"-Wl,-rpath,{d}")] + ["-ltorch", "-ltorch_cpu", "-lc10"]
     return compiles, links
@@ -75,7 +77,12 @@ def main():
                 ratios.append(emit(f"{what} {program.stem}", *(statistics.median(times[w]) for w in ways)))
     for what, ratios in (("compile", compiled), ("run", started)):
         ratio = math.exp(statistics.fmean(map(math.log, ratios)))
-        line = {"name": f"{what} ten programs, geometric mean", "value": round(ratio, 3), "unit": "x", "against": "libtorch"}
+        line = {
+            "name": f"{what} ten programs, geometric mean",
+            "value": round(ratio, 3),
+            "unit": "x",
+            "against": "libtorch",
+        }
         print(json.dumps(line | {"ratio": round(ratio, 3)}), flush=True)
 
 

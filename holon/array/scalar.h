@@ -39,7 +39,8 @@ class Scalar {
   int64_t as_int() const { return is_float() ? static_cast<int64_t>(f_) : i_; }
   // As a number of C++: towards 0 for an integer; bool is whether it is not 0. Errors (ValueError): T does not hold it.
   template <class T>
-  requires std::is_arithmetic_v<T> T to() const {
+  requires std::is_arithmetic_v<T> T to()
+  const {
     if constexpr (std::same_as<T, bool>) {
       return as_double() != 0;
     } else if constexpr (std::floating_point<T>) {

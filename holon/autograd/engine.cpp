@@ -300,8 +300,8 @@ void backward(TensorList roots, TensorList gradients, bool retain_graph, bool cr
   run.finish();
 }
 
-std::vector<Tensor> grad(TensorList roots, TensorList inputs,
-                         TensorList gradients, bool retain_graph, bool create_graph, bool allow_unused) {
+std::vector<Tensor> grad(TensorList roots, TensorList inputs, TensorList gradients, bool retain_graph,
+                         bool create_graph, bool allow_unused) {
   for (auto& x : inputs)
     if (!x.defined() || !x.requires_grad())
       fail_runtime("grad: one of the inputs does not require grad. Set requires_grad on it before the forward pass.");

@@ -14,7 +14,7 @@ void backward(TensorList roots, TensorList gradients, bool retain_graph, bool cr
 // Returns d(roots)/d(inputs) and leaves every grad as it is. Errors: as backward(); an input that the roots do not
 // depend on, unless allow_unused (its gradient is then undefined). With create_graph, a gradient that is the same
 // everywhere has the derivative zero.
-std::vector<Tensor> grad(TensorList roots, TensorList inputs,
-                         TensorList gradients, bool retain_graph, bool create_graph, bool allow_unused);
+std::vector<Tensor> grad(TensorList roots, TensorList inputs, TensorList gradients, bool retain_graph,
+                         bool create_graph, bool allow_unused);
 
 }  // namespace holon::autograd

@@ -106,8 +106,8 @@ class FunctionNode final : public Node {
 
   Array zeros_for(size_t i) const {
     int index = in_[i].spec->placement.index_of(Context::current().rank());
-    Array a = Array::empty(region_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape, dtypes_[i],
-                           in_[i].spec->placement.device());
+    Array a = Array::empty(region_of(in_[i].shape, in_[i].spec->placement, in_[i].spec->nd_sbp, index).shape,
+                           dtypes_[i], in_[i].spec->placement.device());
     kernels::fill(a, 0);
     return a;
   }

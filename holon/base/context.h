@@ -1,6 +1,6 @@
 // What a rank has of its own. Ranks may be processes or threads, so nothing that belongs to a rank is a process-wide
-// variable: it hangs off the Context that the current thread points to. Not thread-safe: a context is used by one thread
-// at a time, and a rank that works in several threads has one for each.
+// variable: it hangs off the Context that the current thread points to. Not thread-safe: a context is used by one
+// thread at a time, and a rank that works in several threads has one for each.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ class Context {
   ~Context();
 
   // The context that this thread works in. That of a thread which no run_ranks() started and which took no rank
-  // (comm::ContextHandoff) is of the process's own rank: of_process() for the first thread that asks, one of its own for
-  // every other.
+  // (comm::ContextHandoff) is of the process's own rank: of_process() for the first thread that asks, one of its own
+  // for every other.
   static Context& current() {
     if (!current_) [[unlikely]]
       current_ = &of_thread();

@@ -185,10 +185,7 @@ MachineCosts costs_of_threads(int ranks) {
 // Calls made in here are counted apart from the program's own, which begin with 1.
 class Aside {
  public:
-  Aside()
-      : world_(comm::shared_world()),
-        context_(Context::current().sibling()),
-        guard_(*context_) {
+  Aside() : world_(comm::shared_world()), context_(Context::current().sibling()), guard_(*context_) {
     comm::adopt_world(std::move(world_));
     comm::set_channel(kMeasuringChannel);
   }

@@ -22,7 +22,7 @@ Dims with_window(Dims shape, const Dims& kernel) {
 }  // namespace
 
 template <int kAxes>
-Conv<kAxes>::Conv(int64_t in_channels, int64_t out_channels, const Dims& kernel, const ConvOptions& o)
+Conv<kAxes>::Conv(int64_t in_channels, int64_t out_channels, const ExpandingDims<kAxes>& kernel, const ConvOptions& o)
     : stride_(sizes_of(o.stride, kAxes, "Conv", "stride")),
       padding_(sizes_of(o.padding, kAxes, "Conv", "padding")),
       dilation_(sizes_of(o.dilation, kAxes, "Conv", "dilation")),
@@ -60,7 +60,8 @@ Tensor Conv<kAxes>::forward(const Tensor& given) const {
 }
 
 template <int kAxes>
-ConvTranspose<kAxes>::ConvTranspose(int64_t in_channels, int64_t out_channels, const Dims& kernel, const ConvOptions& o)
+ConvTranspose<kAxes>::ConvTranspose(int64_t in_channels, int64_t out_channels, const ExpandingDims<kAxes>& kernel,
+                                    const ConvOptions& o)
     : stride_(sizes_of(o.stride, kAxes, "ConvTranspose", "stride")),
       padding_(sizes_of(o.padding, kAxes, "ConvTranspose", "padding")),
       output_padding_(sizes_of(o.output_padding, kAxes, "ConvTranspose", "output_padding")),

@@ -24,7 +24,7 @@ template <int kAxes>
 class Conv : public Layer<Conv<kAxes>> {
  public:
   // Errors: groups that do not divide both numbers of channels; a number of sizes other than 1 and kAxes.
-  Conv(int64_t in_channels, int64_t out_channels, const Dims& kernel, const ConvOptions& options = {});
+  Conv(int64_t in_channels, int64_t out_channels, const ExpandingDims<kAxes>& kernel, const ConvOptions& options = {});
   Tensor forward(const Tensor& x) const;
   Parameter weight, bias;
 
@@ -41,7 +41,8 @@ using Conv3d = Conv<3>;
 template <int kAxes>
 class ConvTranspose : public Layer<ConvTranspose<kAxes>> {
  public:
-  ConvTranspose(int64_t in_channels, int64_t out_channels, const Dims& kernel, const ConvOptions& options = {});
+  ConvTranspose(int64_t in_channels, int64_t out_channels, const ExpandingDims<kAxes>& kernel,
+                const ConvOptions& options = {});
   Tensor forward(const Tensor& x) const;
   Parameter weight, bias;
 

@@ -12,8 +12,7 @@
 //
 // A member that is registered belongs to the tree. An assignment to it is one to the module, as in Python:
 //   Net net, same = net;
-//   net.up = nn::Linear(4, 16);     // registers the new layer as "up", in place of the old; same.up is the new one,
-//   too
+//   net.up = nn::Linear(4, 16);     // registers it as "up", in place of the old one, and same.up is the new one, too
 // The optimizers that were made before still have the old parameters. A variable that is not a member of the object
 // which registers it stays an ordinary one: assigning to it changes no module. What a class has besides, such as
 // numbers or a std::vector, is copied with the handle: what changes after construction belongs into a buffer or an

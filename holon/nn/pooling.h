@@ -19,6 +19,8 @@ template <int kAxes>
 class MaxPool : public Layer<MaxPool<kAxes>> {
  public:
   explicit MaxPool(const Dims& kernel, const MaxPoolOptions& options = {});
+  // Of the same size along all axes.
+  explicit MaxPool(int64_t kernel, const MaxPoolOptions& options = {}) : MaxPool(Dims{kernel}, options) {}
   Tensor forward(const Tensor& x) const;
 
  private:
@@ -42,6 +44,8 @@ template <int kAxes>
 class AvgPool : public Layer<AvgPool<kAxes>> {
  public:
   explicit AvgPool(const Dims& kernel, const AvgPoolOptions& options = {});
+  // Of the same size along all axes.
+  explicit AvgPool(int64_t kernel, const AvgPoolOptions& options = {}) : AvgPool(Dims{kernel}, options) {}
   Tensor forward(const Tensor& x) const;
 
  private:

@@ -2,14 +2,14 @@
 // their own gradients, so that they can be differentiated again.
 #include "holon/ops/activation.h"
 
+#include "holon/internal_ops/activation.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/compare.h"
 #include "holon/ops/create.h"
-#include "holon/ops/sort.h"
-#include "holon/internal_ops/activation.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/shape.h"
+#include "holon/ops/sort.h"
 #include "holon/ops/unary.h"
 
 namespace holon::ops {
@@ -418,8 +418,7 @@ HOLON_OP(elu_backward, "elu_backward(Tensor dy, Tensor x, float alpha) -> Tensor
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, elu_backward(g.dy(), g.x(1), g.f("alpha"_attr)));
-      if (g.needs(1))
-        g.dx(1, unless(gt(g.x(1), 0.0), elu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha"_attr))));
+      if (g.needs(1)) g.dx(1, unless(gt(g.x(1), 0.0), elu_backward(mul(g.dy(), g.x(0)), g.x(1), g.f("alpha"_attr))));
     });
 HOLON_OP(celu_backward, "celu_backward(Tensor dy, Tensor x, float alpha) -> Tensor")
     .doc("Gradient of celu.")

@@ -3,14 +3,14 @@
 // is added does not: it would be added once per rank.
 #include "holon/ops/arithmetic.h"
 
+#include "holon/internal_ops/arithmetic.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/compare.h"
 #include "holon/ops/create.h"
-#include "holon/ops/sort.h"
-#include "holon/internal_ops/arithmetic.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/shape.h"
+#include "holon/ops/sort.h"
 #include "holon/ops/unary.h"
 
 namespace holon::ops {

@@ -2,9 +2,9 @@
 // too, where keys and values are whole. In the backward pass keys may be split as well: each rank's scores are
 // normalised by the whole row's sum, which the forward pass kept. The matrix of scores is never held.
 #include "holon/kernels/attention.h"
+#include "holon/internal_ops/attention.h"
 #include "holon/ops/create.h"
 #include "holon/ops/unary.h"
-#include "holon/internal_ops/attention.h"
 
 #include <algorithm>
 #include <cmath>

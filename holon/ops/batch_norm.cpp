@@ -1,9 +1,9 @@
 // Normalisation of channels (axis 1): batch norm, group norm, instance norm. Statistics of a batch that is split are
 // those of the whole one: sums of x and of its squares are contracted, become partial sums, and are added up over the
 // ranks before use.
-#include "holon/ops/index.h"
 #include "holon/internal_ops/batch_norm.h"
 #include "holon/kernels/channel_norm.h"
+#include "holon/ops/index.h"
 
 #include <algorithm>
 
@@ -54,8 +54,7 @@ Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t
 Tensor batch_norm_fixed(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                         const Tensor& bias, double eps) {
   DType dtype = statistics_dtype(x.dtype());
-  return batch_norm_apply(x, as(mean.detach(), dtype), rsqrt(add(as(var.detach(), dtype), eps)), weight, bias,
-                          0);
+  return batch_norm_apply(x, as(mean.detach(), dtype), rsqrt(add(as(var.detach(), dtype), eps)), weight, bias, 0);
 }
 
 }  // namespace

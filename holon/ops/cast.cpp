@@ -1,7 +1,6 @@
 // Conversions of dtype, and choices by a mask.
 #include <limits>
 
-#include "holon/ops/sort.h"
 #include "holon/internal_ops/cast.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
@@ -9,6 +8,7 @@
 #include "holon/ops/compare.h"
 #include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/sort.h"
 #include "holon/ops/unary.h"
 
 namespace holon::ops {

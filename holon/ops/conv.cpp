@@ -3,8 +3,8 @@
 // strides. The batch splits, and so do the output channels; input channels are contracted; of grouped convolutions
 // whole groups split; windows are whole.
 #include "holon/kernels/conv.h"
-#include "holon/ops/create.h"
 #include "holon/internal_ops/conv.h"
+#include "holon/ops/create.h"
 
 #include <algorithm>
 

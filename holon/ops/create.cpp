@@ -2,7 +2,6 @@
 // As a partial sum the value is on the first rank, and zeros on the others.
 #include <algorithm>
 
-#include "holon/ops/shape.h"
 #include "holon/internal_ops/create.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
@@ -10,6 +9,7 @@
 #include "holon/ops/cast.h"
 #include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/shape.h"
 
 namespace holon::ops {
 namespace {

@@ -1,9 +1,9 @@
 // Products together with what follows them. The graph's passes put them in place of pairs of ops, after backward has
 // been recorded, so that they have no gradients. Where what follows is not linear in the product, the contracted axis
 // is whole.
+#include "holon/kernels/epilogue.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/shape.h"
-#include "holon/kernels/epilogue.h"
 
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/gemm.h"

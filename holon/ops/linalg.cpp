@@ -6,11 +6,11 @@
 #include <map>
 
 #include "holon/base/index.h"
+#include "holon/internal_ops/reduce.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/compare.h"
 #include "holon/ops/create.h"
-#include "holon/internal_ops/reduce.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/linalg.h"
 #include "holon/ops/matmul.h"

@@ -2,18 +2,18 @@
 // is a partial sum divided by the logical count.
 #include "holon/ops/loss.h"
 
+#include "holon/internal_ops/activation.h"
+#include "holon/internal_ops/loss.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/compare.h"
 #include "holon/ops/create.h"
-#include "holon/ops/sort.h"
-#include "holon/internal_ops/activation.h"
-#include "holon/internal_ops/loss.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/reduction.h"
 #include "holon/ops/shape.h"
+#include "holon/ops/sort.h"
 #include "holon/ops/special.h"
 #include "holon/ops/unary.h"
 
@@ -239,11 +239,10 @@ HOLON_OP(probability_loss_backward, "probability_loss_backward(Tensor dy, Tensor
       // t / x^2 + (1 - t) / (1 - x)^2
       if (g.needs(1))
         g.dx(1,
-             reduce_to(
-                 mul(d,
-                     add(div(t, square(x)),
-                         div(sub(t, 1.0, {.reverse = true}), square(sub(x, 1.0, {.reverse = true}))))),
-                 g.in_shape(1)));
+             reduce_to(mul(d,
+                           add(div(t, square(x)),
+                               div(sub(t, 1.0, {.reverse = true}), square(sub(x, 1.0, {.reverse = true}))))),
+                       g.in_shape(1)));
       if (g.needs(2)) g.dx(2, reduce_to(neg(div(d, spread)), g.in_shape(2)));
     });
 
@@ -379,8 +378,7 @@ HOLON_OP(hinge_embedding_loss,
       check_margin(c, c.f("margin"_attr));
       Tensor zero = zeros_like(c.in(0));
       Tensor close = where(ne(c.in(1), -1), c.in(0), zero);
-      Tensor apart =
-          where(ne(c.in(1), 1), relu(sub(c.in(0), c.f("margin"_attr), {.reverse = true})), zero);
+      Tensor apart = where(ne(c.in(1), 1), relu(sub(c.in(0), c.f("margin"_attr), {.reverse = true})), zero);
       c.out.push_back(reduced(c, add(close, apart)));
     });
 HOLON_OP(soft_margin_loss, "soft_margin_loss(Tensor input, Tensor target, *, str reduction='mean') -> Tensor")

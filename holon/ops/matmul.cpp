@@ -3,12 +3,12 @@
 
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops/create.h"
-#include "holon/ops/resize.h"
 #include "holon/internal_ops/matmul.h"
 #include "holon/kernels/gemm.h"
 #include "holon/ops/arithmetic.h"
+#include "holon/ops/create.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/resize.h"
 #include "holon/ops/shape.h"
 #include "holon/registry/op_def.h"
 

@@ -1,7 +1,7 @@
 // Softmax and normalisation. Their axes are whole; all others may be split.
 #include "holon/kernels/norm.h"
-#include "holon/ops/create.h"
 #include "holon/internal_ops/norm.h"
+#include "holon/ops/create.h"
 
 #include <cmath>
 

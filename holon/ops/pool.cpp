@@ -1,8 +1,8 @@
 // Pooling over the last one, two or three axes of [n, c, ...]. The kernels know two: one is two with a height of 1,
 // three are two passes, since the windows are products. Windows are whole; batch and channels split.
 #include "holon/kernels/pool.h"
-#include "holon/ops/create.h"
 #include "holon/internal_ops/pool.h"
+#include "holon/ops/create.h"
 
 #include <cmath>
 

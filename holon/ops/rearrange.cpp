@@ -4,10 +4,10 @@
 
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
-#include "holon/ops/create.h"
 #include "holon/internal_ops/rearrange.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/axes.h"
+#include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/index.h"
 #include "holon/ops/rearrange.h"

@@ -2,8 +2,8 @@
 // elements go axis by axis: each is a matrix with few elements in a row. The axes that change are whole, all others
 // split.
 #include "holon/kernels/resize.h"
-#include "holon/ops/create.h"
 #include "holon/internal_ops/resize.h"
+#include "holon/ops/create.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,10 +2,10 @@
 // for its gradient, and the gradients of the weights are products over all steps at once. The batch splits; steps and
 // units are whole.
 #include "holon/kernels/rnn.h"
-#include "holon/ops/activation.h"
-#include "holon/ops/create.h"
 #include "holon/internal_ops/matmul.h"
 #include "holon/internal_ops/rnn.h"
+#include "holon/ops/activation.h"
+#include "holon/ops/create.h"
 
 #include "holon/base/index.h"
 #include "holon/dispatch/autocast.h"

@@ -1,9 +1,9 @@
 // Running sums, products and extrema along an axis. The axis is whole on each rank; the others split freely.
 #include "holon/kernels/scan.h"
-#include "holon/ops/create.h"
-#include "holon/ops/unary.h"
 #include "holon/internal_ops/index.h"
 #include "holon/internal_ops/scan.h"
+#include "holon/ops/create.h"
+#include "holon/ops/unary.h"
 
 #include <algorithm>
 

@@ -6,16 +6,16 @@
 #include "holon/base/ceil_div.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/ops/create.h"
-#include "holon/ops/to_global.h"
 #include "holon/internal_ops/shape.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/scan.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/axes.h"
 #include "holon/ops/cast.h"
+#include "holon/ops/create.h"
 #include "holon/ops/shape.h"
 #include "holon/ops/slice_range.h"
+#include "holon/ops/to_global.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "holon/base/fmt.h"
 #include "holon/internal_ops/index.h"
 #include "holon/internal_ops/index_axes.h"
 #include "holon/internal_ops/sort.h"
-#include "holon/base/fmt.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/search.h"
@@ -341,8 +341,8 @@ Tensor quantile_of(const Tensor& sorted, double q, std::string_view interpolatio
   Tensor value = gather(sorted, -1, cast(low, int64));
   if (interpolation == "linear" || interpolation == "midpoint") {
     Tensor next = gather(sorted, -1, cast(high, int64));
-    Tensor part = interpolation == "linear" ? cast(sub(at, low), sorted.dtype())
-                                            : cast(mul(ne(low, high), 0.5), sorted.dtype());
+    Tensor part =
+        interpolation == "linear" ? cast(sub(at, low), sorted.dtype()) : cast(mul(ne(low, high), 0.5), sorted.dtype());
     value = add(value, mul(sub(next, value), part));
   }
   Tensor lost = skip_nan ? eq(count, 0) : any(gone, Dims{-1}, true);

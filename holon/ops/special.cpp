@@ -67,8 +67,7 @@ HOLON_OP(addcdiv, "addcdiv(Tensor x, Tensor tensor1, Tensor tensor2, *, Scalar v
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, reduce_to(g.dy(), g.in_shape(0)));
       if (g.needs(1)) g.dx(1, reduce_to(mul(div(g.dy(), g.x(2)), value_of(g)), g.in_shape(1)));
-      if (g.needs(2))
-        g.dx(2, reduce_to(mul(div(mul(g.dy(), g.x(1)), square(g.x(2))), -value_of(g)), g.in_shape(2)));
+      if (g.needs(2)) g.dx(2, reduce_to(mul(div(mul(g.dy(), g.x(1)), square(g.x(2))), -value_of(g)), g.in_shape(2)));
     });
 HOLON_OP(lerp, "lerp(Tensor x, Tensor end, Scalar weight) -> Tensor")
     .doc("x + weight * (end - x).", "lerp(zeros(2), ones(2), 0.5)")

@@ -2,11 +2,11 @@
 // are not linear. The gradients of the usual ones are one pass over memory; those of the others are made of ops.
 #include <limits>
 
+#include "holon/internal_ops/unary.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/compare.h"
 #include "holon/ops/create.h"
-#include "holon/internal_ops/unary.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/shape.h"
 #include "holon/ops/unary.h"

@@ -3,13 +3,13 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/global/slice.h"
-#include "holon/ops/to_global.h"
 #include "holon/internal_ops/cast.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/create.h"
 #include "holon/ops/part_metas.h"
 #include "holon/ops/shape.h"
+#include "holon/ops/to_global.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {

@@ -24,8 +24,7 @@ struct Clip {
 // where a parameter is global. In the build() of a graph it is part of the step: after the last micro-batch, on the
 // sums over the micro-batches, after a division by the loss scale and before the updates. Errors: max_norm negative;
 // with error_if_nonfinite, a norm that is not finite; in build(), before backward().
-Tensor clip_grad_norm_(TensorList params, double max_norm, double norm_type = 2.0,
-                       bool error_if_nonfinite = false);
+Tensor clip_grad_norm_(TensorList params, double max_norm, double norm_type = 2.0, bool error_if_nonfinite = false);
 template <std::same_as<bool> B>
 Tensor clip_grad_norm_(TensorList params, double max_norm, B error_if_nonfinite) = delete;  // norm_type comes first
 

@@ -6,8 +6,8 @@
 // (RuntimeError).
 //
 // Threads: handles of one tensor may be copied, read and passed to ops in several threads at a time. Whoever writes to
-// it (in place, by data(), set_grad(), hooks, backward() into a leaf) is the only one who uses it meanwhile. Whether ops
-// are recorded (GradMode) is a setting of the thread.
+// it (in place, by data(), set_grad(), hooks, backward() into a leaf) is the only one who uses it meanwhile. Whether
+// ops are recorded (GradMode) is a setting of the thread.
 #pragma once
 
 #include <initializer_list>
@@ -96,8 +96,8 @@ class Tensor {
   const Array& array() const { return here().array; }
   // This rank's data is in pinned memory (see the op pin_memory).
   bool is_pinned() const { return here().array.is_pinned(); }
-  // This rank's data as it is in memory, for as long as the tensor is there, so not of a temporary one. Errors: T is not
-  // the dtype; the tensor is not contiguous here; it is on a device.
+  // This rank's data as it is in memory, for as long as the tensor is there, so not of a temporary one. Errors: T is
+  // not the dtype; the tensor is not contiguous here; it is on a device.
   template <class T>
   std::span<T> data() & {
     return data_as<T>();

@@ -1,5 +1,5 @@
-"""The ten small programs that are compared with libtorch's (benchmarks/programs.py) compile without a warning, print what
-they should, and are no longer than libtorch's."""
+"""The ten small programs of benchmarks/programs.py, which compares them with libtorch's: they compile without a warning,
+print what they should, and are as short as libtorch's."""
 
 import subprocess
 
@@ -13,7 +13,8 @@ PRINTED = {
     "convolution": "[2, 10]\n",
     "dataloader": "[4, 2] [4]\n[4, 2] [4]\n[2, 2] [2]\n",
     "gradient": "36 tensor([ 3., 12., 27.], dtype=holon.float32)\n",
-    "hello": "tensor([[1.5000, 1.5000, 1.5000, 1.5000],\n        [1.5000, 1.5000, 1.5000, 1.5000]], dtype=holon.float32)\n",
+    "hello": "tensor([[1.5000, 1.5000, 1.5000, 1.5000],\n"
+    "        [1.5000, 1.5000, 1.5000, 1.5000]], dtype=holon.float32)\n",
     "indexing": "tensor([5, 6], dtype=holon.int64)\n"
     "tensor([[ 0,  2],\n        [ 4,  6],\n        [ 8, 10]], dtype=holon.int64)\n"
     "tensor([ 9, 10, 11], dtype=holon.int64)\n"
@@ -36,13 +37,24 @@ def test_all_are_here():
 def test_program(source, tmp_path):
     built, program = ROOT / "build/dev", tmp_path / "program"
     command = ["c++", "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wno-missing-field-initializers"]
-    command += [f"-I{ROOT}", f"-I{built}/generated", source, "-o", program, built / "lib/libholon.so", f"-Wl,-rpath,{built}/lib"]
+    command += [
+        f"-I{ROOT}",
+        f"-I{built}/generated",
+        source,
+        "-o",
+        program,
+        built / "lib/libholon.so",
+        f"-Wl,-rpath,{built}/lib",
+    ]
     done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     done = subprocess.run([program], cwd=tmp_path, env=ranks.environment(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     if source.stem == "regression":
-        assert [abs(float(v) - want) < 0.01 for v, want in zip(done.stdout.split(), (3, 2), strict=True)] == [True, True]
+        assert [abs(float(v) - want) < 0.01 for v, want in zip(done.stdout.split(), (3, 2), strict=True)] == [
+            True,
+            True,
+        ]
     elif source.stem == "classifier":
         assert float(done.stdout) > 0.95
     else:

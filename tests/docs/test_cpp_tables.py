@@ -38,7 +38,11 @@ def compiled(source, tmp_path, link=False):
     built = ROOT / "build/dev"
     command = ["c++", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused", "-Wno-missing-field-initializers", f"-I{ROOT}"]
     command += [f"-I{built}/generated", path]
-    command += ["-o", tmp_path / "program", built / "lib/libholon.so", f"-Wl,-rpath,{built}/lib"] if link else ["-c", "-o", "/dev/null"]
+    command += (
+        ["-o", tmp_path / "program", built / "lib/libholon.so", f"-Wl,-rpath,{built}/lib"]
+        if link
+        else ["-c", "-o", "/dev/null"]
+    )
     return subprocess.run([str(c) for c in command], capture_output=True, text=True)
 
 
@@ -46,11 +50,15 @@ def test_line_by_line(tmp_path):
     lines = [c for row in rows("Line by line") for c in code(row[-1])]
     assert len(lines) > 30
     body = "\n".join(f"  {{\n    {line};\n  }}" for line in lines)
-    source = """
+    source = (
+        """
 void all(flow::Placement p, flow::Tensor w, nn::Linear net) {
   flow::Tensor x = flow::randn({2, 3}), y = flow::randn({2, 3}), z = flow::zeros({2, 3}), loss = flow::sum(w);
   std::vector<float> v(6);
-""" + body.replace("\n    ", "\n    ") + "\n}\n"
+"""
+        + body.replace("\n    ", "\n    ")
+        + "\n}\n"
+    )
     done = compiled(source, tmp_path)
     assert done.returncode == 0, done.stderr
 
@@ -80,7 +88,7 @@ def test_mistakes_raise(tmp_path):
     mistakes = [(code(r[1])[0], r[2]) for r in rows("Mistakes") if r[2] != "does not compile"]
     assert len(mistakes) + len(uncompiled()) >= 20
     calls = "\n".join(
-        f"    if (std::string e = error_of([&] {{ {line}; }}); rank == 0) std::printf(\"%s\\n\", e.c_str());"
+        f'    if (std::string e = error_of([&] {{ {line}; }}); rank == 0) std::printf("%s\\n", e.c_str());'
         for line, _ in mistakes
     )
     done = compiled(PROGRAM % calls, tmp_path, link=True)

@@ -10,7 +10,16 @@ from harness.ranks import ROOT
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FOLDERS = {p.name for p in ROOT.iterdir() if p.is_dir()}
 # Written by a build, so not there in a fresh clone.
-BUILT = ("build/", "dist/", ".venv/", "docs/reference/", "holon/ops.h", "holon/ops/matmul.h", "holon/internal_ops/", "holon/version.h")
+BUILT = (
+    "build/",
+    "dist/",
+    ".venv/",
+    "docs/reference/",
+    "holon/ops.h",
+    "holon/ops/matmul.h",
+    "holon/internal_ops/",
+    "holon/version.h",
+)
 
 
 def named_paths(page):

@@ -44,9 +44,10 @@ struct ContextHandoff::Scope::State {
 ContextHandoff::ContextHandoff() : state_(std::make_shared<Scope::State>()) {
   Context& current = Context::current();
   if (channel() != 0)
-    fail_runtime("a ContextHandoff was made in a thread that {} has been handed to itself. Make it in the thread that the "
-                 "rank began in, and pass it on.",
-                 rank_text());
+    fail_runtime(
+        "a ContextHandoff was made in a thread that {} has been handed to itself. Make it in the thread that the "
+        "rank began in, and pass it on.",
+        rank_text());
   const int number = ++current.part<Handoffs>().made;
   std::shared_ptr<World> world = current.world_size() > 1 ? shared_world() : nullptr;
   state_->inherited = inherited_in_background();

@@ -28,7 +28,7 @@ std::optional<std::vector<RowPiece>> RowOrder::of(const Value& v, int m) const {
   whole[0] = count * all_ / unit;
   const int index = v.spec->placement.index_of(rank_);
   const Region own = region_of(v.shape, v.spec->placement, v.spec->nd_sbp, index),
-              full = region_of(whole, v.spec->placement, v.spec->nd_sbp, index);
+               full = region_of(whole, v.spec->placement, v.spec->nd_sbp, index);
   const int64_t begin = own.offset[0], end = begin + own.shape[0];
   auto& parts = g_.row_parts_of(g_.variant(m));
   std::vector<RowPiece> pieces;

@@ -147,9 +147,7 @@ TEST(NnGraph, TheTrainingModeAndTheConfigBelongToTheSignature) {
 
 TEST(NnGraph, RefusesWhatCannotBe) {
   struct Value : Graph {
-    std::vector<Tensor> build(TensorList in) override {
-      return {in[0].sum().item().as_double() > 0 ? in[0] : -in[0]};
-    }
+    std::vector<Tensor> build(TensorList in) override { return {in[0].sum().item().as_double() > 0 ? in[0] : -in[0]}; }
   } value;
   EXPECT_ERROR(value(ones({2})), "has no value yet");
   struct Nested : Graph {

@@ -41,8 +41,7 @@ TEST(BatchNorm, OfSplitBatchesIsThatOfTheWhole) {
       NdSbp whole = NdSbp::filled(axes, broadcast());
       auto fresh = [&](const Dims& shape, double scale, int64_t counter, const NdSbp& sbp) {
         Tensor t =
-            to_global(mul(randn(shape, {.seed = 7, .counter = counter, .placement = p, .sbp = whole}), scale), p,
-                      sbp);
+            to_global(mul(randn(shape, {.seed = 7, .counter = counter, .placement = p, .sbp = whole}), scale), p, sbp);
         return t.detach();
       };
       auto step = [&](const NdSbp& of_x, const NdSbp& of_c) {

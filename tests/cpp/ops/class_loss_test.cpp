@@ -116,8 +116,7 @@ TEST(ClassLoss, NoBoxingMovesSplitLogits) {
       Tensor t = to_global(targets_of(6, 64), p, NdSbp::filled(l.hierarchy.size(), broadcast()));
       boxing::reset_boxing_counters();
       for (bool sparse : {false, true}) {
-        Tensor loss =
-            sparse ? sum(sparse_softmax_cross_entropy(x, masked_fill(t, lt(t, 0), 0))) : cross_entropy(x, t);
+        Tensor loss = sparse ? sum(sparse_softmax_cross_entropy(x, masked_fill(t, lt(t, 0), 0))) : cross_entropy(x, t);
         loss.backward();
       }
       for (auto& e : boxing::recent_events()) EXPECT_LE(e.shape.numel(), 6 * 4) << l.sbp.str() << ": " << e.str();

@@ -27,9 +27,7 @@ std::vector<Tensor> row_squares(const Tensor& x) {
     *saved = in[0];
     return std::vector<Tensor>{sum(square(in[0]), Dims{1})};
   };
-  f.backward = [saved](TensorList dy) {
-    return std::vector<Tensor>{mul(mul(*saved, 2.0), unsqueeze(dy[0], 1))};
-  };
+  f.backward = [saved](TensorList dy) { return std::vector<Tensor>{mul(mul(*saved, 2.0), unsqueeze(dy[0], 1))}; };
   return autograd::apply_function(std::move(f), {x});
 }
 

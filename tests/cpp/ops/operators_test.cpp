@@ -145,13 +145,17 @@ TEST(Operators, NumbersOfEveryType) {
 
 // Neither pointers nor characters are numbers.
 template <class T>
-concept Adds = requires(const Tensor& x, T n) { x + n; };
+concept Adds = requires(const Tensor& x, T n) {
+  x + n;
+};
 static_assert(Adds<int> && Adds<size_t> && Adds<bool> && Adds<float> && Adds<Tensor>);
 static_assert(!Adds<const char*> && !Adds<char> && !Adds<std::nullptr_t> && !Adds<Tensor*> && !Adds<std::string>);
 
 // The memory of a temporary tensor is gone with it, and what is const stays as it is.
 template <class T>
-concept HasData = requires(T x) { std::forward<T>(x).template data<float>(); };
+concept HasData = requires(T x) {
+  std::forward<T>(x).template data<float>();
+};
 static_assert(HasData<Tensor&> && HasData<const Tensor&> && !HasData<Tensor> && !HasData<const Tensor>);
 static_assert(std::same_as<decltype(std::declval<const Tensor&>().data<float>()), std::span<const float>>);
 static_assert(std::same_as<decltype(std::declval<Tensor&>().data<float>()), std::span<float>>);
@@ -160,7 +164,9 @@ static_assert(std::same_as<decltype(std::declval<Tensor&>().data<float>()), std:
 static_assert(std::is_assignable_v<Tensor&, Tensor> && !std::is_assignable_v<Tensor, Tensor>);
 
 template <class Norm>
-concept Clips = requires(std::vector<Tensor> p, Norm norm) { optim::clip_grad_norm(p, 1.0, norm); };
+concept Clips = requires(std::vector<Tensor> p, Norm norm) {
+  optim::clip_grad_norm(p, 1.0, norm);
+};
 static_assert(Clips<int> && Clips<double> && Clips<float> && !Clips<bool>);
 
 TEST(Operators, ItemsAsNumbersThatHoldThem) {

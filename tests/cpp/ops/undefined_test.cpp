@@ -67,7 +67,8 @@ TEST(Undefined, WhatIsAskedOfATensorRaises) {
       {"visualize", [&] { visualize(none); }},
       {"a gradient's shape", [&] { x.grad().shape(); }},
       {"a gradient's value", [&] { x.grad().item(); }},
-      {"a gradient's data", [&] {
+      {"a gradient's data",
+       [&] {
          Tensor g = x.grad();
          g.data<float>();
        }},
