@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Ten small C++ programs (benchmarks/programs), written for Holon and for libtorch: how long the compiler takes, and how
-long a program takes from start to end.
+"""Ten small C++ programs (benchmarks/programs), written for Holon and for libtorch: how long the compiler takes, and
+how long a program takes from start to end.
 
 libtorch is the one of the Python that $HOLON_BENCH_TORCH_PYTHON names; without it nothing is printed. Compilers and
 programs of both are run in turns. One JSON object a line.

@@ -8,6 +8,7 @@ device are those of the emulator (./dev docs builds it) or of the device that is
 import functools
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -58,6 +59,10 @@ def declaration(op, root):
     return places(pattern, "holon/ops", "*.cpp", root) or f"a library of ops ({op['family']})"
 
 
+def has_device():
+    return EMULATED.exists() or os.path.exists("/dev/nvidiactl")
+
+
 def kernels(op, table):
     """{device: dtypes} in words."""
     if op["composed"]:
@@ -74,13 +79,23 @@ def kernels(op, table):
         dtypes = list(dict.fromkeys(generate_support.SHORT[d] for d, k in cells if k == kind))
         if dtypes:
             words.append(f"{what}: {' '.join(dtypes)}")
+    if words and not has_device():
+        return f"{words[0].replace(' only', '')}; CUDA: not known, ./dev docs builds the emulator"
     return "; ".join(words) or MISSING
 
 
+@functools.cache
+def sample_counts():
+    """{op: how many samples it has}, of the program that runs them."""
+    command = [ROOT / "build/dev/tests/ops_test", "--gtest_filter=Cases.EveryOpHasOne"]
+    listed = subprocess.run(command, env={**os.environ, "HOLON_TEST_LIST": "1"}, capture_output=True, text=True).stdout
+    return {name: int(n) for name, n in re.findall(r"^cases of (\w+): (\d+)$", listed, re.M)}
+
+
 def samples(op, root):
-    found = places(rf'"{op["name"]}"', "tests/cpp/ops/samples", "*.cpp", root)
-    if found:
-        return found
+    if count := sample_counts().get(op["name"]):
+        found = places(rf'"{op["name"]}"', "tests/cpp/ops/samples", "*.cpp", root)
+        return f"{count}, {found or 'by a loop in tests/cpp/ops/samples'}"
     m = re.search(rf'\{{"{op["name"]}", "([^"]*)"\}}', (root / "tests/cpp/ops/cases.cpp").read_text())
     return f"exempt: {m[1]}" if m else f"{MISSING}: add() it in tests/cpp/ops/samples/"
 
@@ -144,7 +159,7 @@ def lacks(found):
 
 def main():
     os.environ.pop("HOLON_SIMULATE", None)  # a simulated device has no kernels
-    if not os.path.exists("/dev/nvidiactl") and EMULATED.exists():
+    if EMULATED.exists() and not os.path.exists("/dev/nvidiactl"):
         os.environ.setdefault("HOLON_CUDA_LIBRARY", str(EMULATED))
     import importlib
 

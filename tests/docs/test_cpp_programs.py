@@ -1,5 +1,5 @@
-"""The ten small programs of benchmarks/programs.py, which compares them with libtorch's: they compile without a warning,
-print what they should, and are as short as libtorch's."""
+"""The ten small programs that benchmarks/programs.py compares with libtorch's: they compile without a warning, print
+what they should, and are as short as libtorch's."""
 
 import subprocess
 
