@@ -64,7 +64,7 @@ Tensor recv(HandleOf<"int"> src, HandleOf<"Sequence[int]"> shape, nb::handle dty
     IntList list;
     if (!to_ints(shape.ptr(), &list))
       fail_type("comm.recv: shape must be a list of int, got {}.", describe(shape.ptr()));
-    sizes = Dims(list);
+    sizes = Dims(std::span<const int64_t>(list));
     type = expect_dtype(dtype, "recv");
   }
   const Device to = device.is_none() ? Device() : expect_device(device, "recv");

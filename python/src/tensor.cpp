@@ -164,7 +164,7 @@ Tensor new_filled(const char* op, const Tensor& t, const Dims& shape, const Scal
 
 Dims dims_of(nb::tuple size, const char* call) {
   IntList list;
-  if (size.size() == 1 && to_ints(size[0].ptr(), &list)) return Dims(list);
+  if (size.size() == 1 && to_ints(size[0].ptr(), &list)) return Dims(std::span<const int64_t>(list));
   Dims d;
   for (nb::handle h : size) {
     int64_t v;
@@ -202,7 +202,7 @@ void def_new(const char* name, const char* op) {
     }
     IntList list;
     Dims dims = shape.is_none()       ? dims_of(size, name)
-        : to_ints(shape.ptr(), &list) ? Dims(list)
+        : to_ints(shape.ptr(), &list) ? Dims(std::span<const int64_t>(list))
                                       : dims_of(nb::make_tuple(shape), name);
     return new_filled(op, t, dims, nullptr, dtype, device, requires_grad, pin_memory, placement, sbp);
   };
@@ -371,7 +371,8 @@ void bind_tensor(nb::module_&) {
           fail_type("new_full: size must be a list of int, got {}.", describe(size.ptr()));
         if (!to_scalar(fill_value.ptr(), &value))
           fail_type("new_full: fill_value must be a number, got {}.", describe(fill_value.ptr()));
-        return new_filled("full", t, Dims(list), &value, dtype, device, requires_grad, pin_memory, placement, sbp);
+        return new_filled("full", t, Dims(std::span<const int64_t>(list)), &value, dtype, device, requires_grad,
+                          pin_memory, placement, sbp);
       },
       "size"_a, "fill_value"_a, nb::kw_only(), "dtype"_a = nb::none(), "device"_a = nb::none(),
       "requires_grad"_a = false, "pin_memory"_a = false, "placement"_a = nb::none(), "sbp"_a = nb::none());
