@@ -84,7 +84,7 @@ struct Net {
     std::vector<Tensor> all;
     for (auto& p : parts)
       for (auto& t : p.parameters())
-        if (std::find(all.begin(), all.end(), t) == all.end()) all.push_back(t);
+        if (std::none_of(all.begin(), all.end(), [&](auto& other) { return other.is_same(t); })) all.push_back(t);
     return all;
   }
   // Drawn alike for every layout, then laid out.
