@@ -273,6 +273,8 @@ TEST_P(Conformance, GlobalEqualsLocal) {
 TEST(Cases, EveryOpHasOne) {
   std::map<std::string, int> seen;
   for (auto& c : cases()) ++seen[c.op];
+  if (std::getenv("HOLON_TEST_LIST"))  // for ./dev op
+    for (auto& [op, n] : seen) std::printf("cases of %s: %d\n", op.c_str(), n);
   for (auto& e : exempt_ops()) {
     EXPECT_TRUE(try_find_op(e.op)) << e.op;
     EXPECT_EQ(seen.count(e.op), 0u) << e.op << " has cases and is exempt";
