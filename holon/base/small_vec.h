@@ -87,7 +87,7 @@ class SmallVec {
       copy_bytes(from, n, data_ + size_);
       size_ += static_cast<uint32_t>(n);
     } else {
-      for (size_t i = 0; i < n; ++i) new (data_ + size_++) T(from[i]);
+      for (T* to = data_ + size_; n > 0; --n, ++from, ++size_) new (to++) T(*from);
     }
   }
   void grow(size_t n) {
@@ -104,11 +104,11 @@ class SmallVec {
     if constexpr (kPlain)
       copy_bytes(data_, size_, to);
     else
-      for (size_t i = 0; i < size_; ++i) new (to + i) T(std::move(data_[i]));
+      for (T *from = data_, *last = data_ + size_; from != last; ++from) new (to++) T(std::move(*from));
   }
   void destroy() {
     if constexpr (!std::is_trivially_destructible_v<T>)
-      for (size_t i = 0; i < size_; ++i) data_[i].~T();
+      for (T *p = data_, *last = data_ + size_; p != last; ++p) p->~T();
     if (data_ != inline_data()) ::operator delete(data_, std::align_val_t(alignof(T)));
     data_ = inline_data();
     size_ = 0;
