@@ -59,6 +59,10 @@ def declaration(op, root):
     return places(pattern, "holon/ops", "*.cpp", root) or f"a library of ops ({op['family']})"
 
 
+def has_device():
+    return EMULATED.exists() or os.path.exists("/dev/nvidiactl")
+
+
 def kernels(op, table):
     """{device: dtypes} in words."""
     if op["composed"]:
@@ -75,6 +79,8 @@ def kernels(op, table):
         dtypes = list(dict.fromkeys(generate_support.SHORT[d] for d, k in cells if k == kind))
         if dtypes:
             words.append(f"{what}: {' '.join(dtypes)}")
+    if words and not has_device():
+        return f"{words[0].replace(' only', '')}; CUDA: not known, ./dev docs builds the emulator"
     return "; ".join(words) or MISSING
 
 
@@ -153,7 +159,7 @@ def lacks(found):
 
 def main():
     os.environ.pop("HOLON_SIMULATE", None)  # a simulated device has no kernels
-    if not os.path.exists("/dev/nvidiactl") and EMULATED.exists():
+    if EMULATED.exists() and not os.path.exists("/dev/nvidiactl"):
         os.environ.setdefault("HOLON_CUDA_LIBRARY", str(EMULATED))
     import importlib
 
