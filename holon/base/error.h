@@ -29,45 +29,52 @@ class Error : public std::exception {
 };
 
 namespace detail {
-[[noreturn]] void throw_error(ErrorKind kind, std::string_view format, std::initializer_list<FormatArg> args);
-[[noreturn]] void throw_internal(const char* file, int line, const char* condition, std::string_view format,
-                                 std::initializer_list<FormatArg> args);
+[[noreturn, gnu::cold]] void throw_error(ErrorKind kind, std::string_view format,
+                                         std::initializer_list<FormatArg> args);
+[[noreturn, gnu::cold]] void throw_internal(const char* file, int line, const char* condition, std::string_view format,
+                                            std::initializer_list<FormatArg> args);
 }  // namespace detail
 
 // Throws a user's error of the given kind; the message is a format string (holon/base/format.h) with its arguments.
 template <class... Args>
-[[noreturn]] void fail(ErrorKind kind, FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+[[noreturn, gnu::cold, gnu::noinline]] void fail(ErrorKind kind, FormatString<std::type_identity_t<Args>...> format,
+                                                 const Args&... args) {
   detail::throw_error(kind, format.text(), {detail::FormatArg(args)...});
 }
 
 // An argument has a value that it must not have (ValueError in Python).
 template <class... Args>
-[[noreturn]] void fail_value(FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+[[noreturn, gnu::cold, gnu::noinline]] void fail_value(FormatString<std::type_identity_t<Args>...> format,
+                                                       const Args&... args) {
   detail::throw_error(ErrorKind::kValue, format.text(), {detail::FormatArg(args)...});
 }
 
 // An argument is of a wrong type or dtype (TypeError).
 template <class... Args>
-[[noreturn]] void fail_type(FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+[[noreturn, gnu::cold, gnu::noinline]] void fail_type(FormatString<std::type_identity_t<Args>...> format,
+                                                      const Args&... args) {
   detail::throw_error(ErrorKind::kType, format.text(), {detail::FormatArg(args)...});
 }
 
 // The call cannot be done as things are (RuntimeError).
 template <class... Args>
-[[noreturn]] void fail_runtime(FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+[[noreturn, gnu::cold, gnu::noinline]] void fail_runtime(FormatString<std::type_identity_t<Args>...> format,
+                                                         const Args&... args) {
   detail::throw_error(ErrorKind::kRuntime, format.text(), {detail::FormatArg(args)...});
 }
 
 // A placement, sbp or device does not fit (ErrorKind::kLayout).
 template <class... Args>
-[[noreturn]] void fail_layout(FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+[[noreturn, gnu::cold, gnu::noinline]] void fail_layout(FormatString<std::type_identity_t<Args>...> format,
+                                                        const Args&... args) {
   detail::throw_error(ErrorKind::kLayout, format.text(), {detail::FormatArg(args)...});
 }
 
 // For HOLON_CHECK.
 template <class... Args>
-[[noreturn]] void internal_error(const char* file, int line, const char* condition,
-                                 FormatString<std::type_identity_t<Args>...> format, const Args&... args) {
+[[noreturn, gnu::cold, gnu::noinline]] void internal_error(const char* file, int line, const char* condition,
+                                                           FormatString<std::type_identity_t<Args>...> format,
+                                                           const Args&... args) {
   detail::throw_internal(file, line, condition, format.text(), {detail::FormatArg(args)...});
 }
 

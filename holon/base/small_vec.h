@@ -3,10 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <iterator>
 #include <new>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -72,6 +74,10 @@ class SmallVec {
   }
 
  private:
+  static constexpr bool kPlain = std::is_trivially_copyable_v<T>;
+  static void copy_bytes(const T* from, size_t n, T* to) {
+    if (n) std::memcpy(static_cast<void*>(to), from, n * sizeof(T));
+  }
   size_t checked(size_t i) const {
 #ifdef HOLON_CHECK_INDICES
     detail::check_index(i, size_);
@@ -81,7 +87,12 @@ class SmallVec {
   T* inline_data() { return reinterpret_cast<T*>(inline_); }
   void append(const T* from, size_t n) {
     reserve(size_ + n);
-    for (size_t i = 0; i < n; ++i) new (data_ + size_++) T(from[i]);
+    if constexpr (kPlain) {
+      copy_bytes(from, n, data_ + size_);
+      size_ += static_cast<uint32_t>(n);
+    } else {
+      for (T* to = data_ + size_; n > 0; --n, ++from, ++size_) new (to++) T(*from);
+    }
   }
   void grow(size_t n) {
     if (n > UINT32_MAX) detail::fail_size(static_cast<int64_t>(n));
@@ -94,10 +105,14 @@ class SmallVec {
     capacity_ = static_cast<uint32_t>(n);
   }
   void move_to(T* to) {
-    for (size_t i = 0; i < size_; ++i) new (to + i) T(std::move(data_[i]));
+    if constexpr (kPlain)
+      copy_bytes(data_, size_, to);
+    else
+      for (T *from = data_, *last = data_ + size_; from != last; ++from) new (to++) T(std::move(*from));
   }
   void destroy() {
-    for (size_t i = 0; i < size_; ++i) data_[i].~T();
+    if constexpr (!std::is_trivially_destructible_v<T>)
+      for (T *p = data_, *last = data_ + size_; p != last; ++p) p->~T();
     if (data_ != inline_data()) ::operator delete(data_, std::align_val_t(alignof(T)));
     data_ = inline_data();
     size_ = 0;
