@@ -123,7 +123,7 @@ void measure(const std::vector<Case>& cases, const std::string& only) {
     if (!only.empty() && c.name.find(only) == std::string::npos) continue;
     Array in;
     if (int i = c.from->placement.index_of(rank); i >= 0) {
-      in = Array::empty(slice_of(c.shape, c.from->placement, c.from->nd_sbp, i).shape, float32);
+      in = Array::empty(region_of(c.shape, c.from->placement, c.from->nd_sbp, i).shape, float32);
       std::fill_n(in.data<float>(), in.numel(), 1.f);
     }
     auto plan = boxing::plan(c.from, c.to, c.shape, float32);

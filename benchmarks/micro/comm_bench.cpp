@@ -227,7 +227,7 @@ int pair_main() {
     for (auto& c : conversions) {
       Array part;
       if (int index = c.from->placement.index_of(rank); index >= 0) {
-        part = Array::empty(slice_of(shape, c.from->placement, c.from->nd_sbp, index).shape, float32);
+        part = Array::empty(region_of(shape, c.from->placement, c.from->nd_sbp, index).shape, float32);
         std::fill_n(part.data<float>(), part.numel(), 1.f);
       }
       measure(
