@@ -75,7 +75,7 @@ def test_compiled_steps_follow_eager_ones(example, one_rank, dp, tp, stages, mic
     "flags, said",
     [
         (["--pipeline", "2"], "2 ranks; 1 are running"),
-        (["--micro-batches", "3"], "no multiple"),
+        (["--micro-batches", "3"], "not a multiple"),
         (["--micro-batches", "-1"], "less than one"),
         (["--tp", "0"], "less than one"),
     ],
