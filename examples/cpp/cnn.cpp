@@ -45,11 +45,11 @@ int main(int argc, char** argv) {
   nn::Sequential model{nn::Conv2d(1, 8, {3}, conv),
                        nn::BatchNorm2d(8, norm),
                        nn::ReLU(),
-                       nn::MaxPool2d({2}),
+                       nn::MaxPool2d(2),
                        nn::Conv2d(8, 16, {3}, conv),
                        nn::BatchNorm2d(16, norm),
                        nn::ReLU(),
-                       nn::MaxPool2d({2}),
+                       nn::MaxPool2d(2),
                        nn::Flatten(),
                        nn::Linear(16 * 4 * 4, 10, linear)};
   nn::CrossEntropyLoss loss_of;

@@ -151,7 +151,7 @@ TEST(Layers, DropoutAsksForTheMode) {
 }
 
 TEST(Layers, ConvolutionNetworkRunsAndLearnsShapes) {
-  Sequential net(Conv2d(1, 4, {3}, {.padding = {1}}), ReLU(), MaxPool2d({2}), Flatten(), Linear(4 * 4 * 4, 10));
+  Sequential net(Conv2d(1, 4, {3}, {.padding = {1}}), ReLU(), MaxPool2d(2), Flatten(), Linear(4 * 4 * 4, 10));
   Tensor y = net(randn({2, 1, 8, 8}));
   EXPECT_EQ(y.shape(), (Dims{2, 10}));
   CrossEntropyLoss loss;
@@ -220,13 +220,13 @@ TEST(Layers, ConvolutionsAndPoolsOfAnyNumberOfAxes) {
     ConvOptions down{.stride = {2}, .padding = {1}, .groups = 2},
         up{.stride = {2}, .padding = {1}, .output_padding = {1}};
     if (n == 1)
-      check(Conv1d(4, 6, {3}, down), ConvTranspose1d(6, 4, {3}, up), MaxPool1d({2}), AvgPool1d({2}),
+      check(Conv1d(4, 6, {3}, down), ConvTranspose1d(6, 4, {3}, up), MaxPool1d(2), AvgPool1d(2),
             AdaptiveAvgPool1d(half), AdaptiveMaxPool1d(half));
     if (n == 2)
-      check(Conv2d(4, 6, {3}, down), ConvTranspose2d(6, 4, {3}, up), MaxPool2d({2}), AvgPool2d({2}),
+      check(Conv2d(4, 6, {3}, down), ConvTranspose2d(6, 4, {3}, up), MaxPool2d(2), AvgPool2d(2),
             AdaptiveAvgPool2d(half), AdaptiveMaxPool2d(half));
     if (n == 3)
-      check(Conv3d(4, 6, {3}, down), ConvTranspose3d(6, 4, {3}, up), MaxPool3d({2}), AvgPool3d({2}),
+      check(Conv3d(4, 6, {3}, down), ConvTranspose3d(6, 4, {3}, up), MaxPool3d(2), AvgPool3d(2),
             AdaptiveAvgPool3d(half), AdaptiveMaxPool3d(half));
   }
   Conv2d plain(1, 1, {3}), wrapped(1, 1, {3}, {.padding = {1}, .padding_mode = "circular"});
@@ -234,7 +234,7 @@ TEST(Layers, ConvolutionsAndPoolsOfAnyNumberOfAxes) {
   Tensor x = randn({1, 1, 5, 5});
   EXPECT_LT(difference(wrapped(x), plain(Pad({1, 1, 1, 1}, "circular")(x))), 1e-6);
   EXPECT_THROW(Conv2d(1, 1, {3}, {.padding_mode = "mirror"}), Error);
-  EXPECT_THROW(AvgPool1d({2}, {.divisor_override = 3}), Error);
+  EXPECT_THROW(AvgPool1d(2, {.divisor_override = 3}), Error);
   EXPECT_EQ(PixelUnshuffle(2)(PixelShuffle(2)(ones({1, 4, 3, 3}))).shape(), (Dims{1, 4, 3, 3}));
   EXPECT_EQ(Upsample({.scale_factor = 2, .mode = "bilinear"})(ones({1, 1, 3, 4})).shape(), (Dims{1, 1, 6, 8}));
   EXPECT_EQ(difference(Pad({1, 0}, "constant", 3.0)(zeros({1, 1, 2})).sum(), full({}, 3.0)), 0);
