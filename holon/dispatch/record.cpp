@@ -91,7 +91,9 @@ class NoGradientNode final : public Node {
 void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::span<Tensor> outputs) {
   for (auto& x : inputs) {
     node->edges.push_back(edge_of(x));
-    if (auto& below = node->edges.back().node) node->number_after(*below);
+    const auto& below = node->edges.back().node;
+    if (below && below->sequence >= node->sequence) [[unlikely]]
+      node->number_after(*below);
   }
   for (size_t o = 0; o < outputs.size(); ++o) {
     node->output_dtypes.push_back(outputs[o].dtype());
