@@ -19,6 +19,7 @@
 #include "holon/ops/cast.h"
 #include "holon/ops/create.h"
 #include "holon/ops/values.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::data {
 namespace {
@@ -159,15 +160,6 @@ struct Ragged : Dataset {
     return {tensor(values, {n, longest}).to(dtype), tensor(labels, {n})};
   }
 };
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 void expect_words(const std::string& text, const std::vector<std::string>& words) {
   for (auto& word : words) EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;

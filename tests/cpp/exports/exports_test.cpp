@@ -15,6 +15,7 @@
 #include "holon/ops/random.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/shape.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::exports {
 namespace {
@@ -35,16 +36,6 @@ int64_t widths(const Net& net, std::string_view prefix, const char* more) {
 }
 nn::Parameter weight_of(Net net) { return net.layer.weight; }
 void set_up(Net& net) { net.layer = nn::Linear(2, 7); }
-
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(Exports, AModuleIsMadeAndCalled) {
   static int variable;

@@ -10,22 +10,13 @@
 #include <random>
 
 #include "holon/base/error.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::graph {
 namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::kValue);
-    return e.what();
-  }
-  return "no error";
-}
 
 size_t at(int i) { return static_cast<size_t>(i); }
 
@@ -81,13 +72,16 @@ TEST(Cut, EarlierStagesGetLess) {
 
 TEST(Cut, WrongArguments) {
   const std::vector<double> costs{1, 2, 3};
-  EXPECT_EQ(error_of([&] { cut_stages(costs, 4); }),
+  EXPECT_EQ(value_error_of([&] { cut_stages(costs, 4); }),
             "cut_stages: 4 stages need at least as many blocks; there are 3. Request at most 3 stages.");
-  EXPECT_EQ(error_of([&] { cut_stages(costs, 0); }), "cut_stages: a pipeline has at least 1 stage; got 0.");
-  EXPECT_EQ(error_of([&] { cut_stages(costs, 2, costs); }),
+  EXPECT_EQ(value_error_of([&] { cut_stages(costs, 0); }), "cut_stages: a pipeline has at least 1 stage; got 0.");
+  EXPECT_EQ(value_error_of([&] { cut_stages(costs, 2, costs); }),
             "cut_stages: cut_costs has 3 entries; between 3 blocks there are 2 cuts.");
-  EXPECT_THAT(error_of([&] { cut_stages(std::vector<double>{1, -2}, 1); }), HasSubstr("costs[1] is -2"));
-  EXPECT_THAT(error_of([&] { cut_stages(costs, 2, std::vector<double>{1, NAN}); }), HasSubstr("cut_costs[1] is nan"));
+  EXPECT_THAT(value_error_of([&] { cut_stages(std::vector<double>{1, -2}, 1); }), HasSubstr("costs[1] is -2"));
+  EXPECT_THAT(value_error_of([&] {
+                cut_stages(costs, 2, std::vector<double>{1, NAN});
+              }),
+              HasSubstr("cut_costs[1] is nan"));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "holon/ops/reduce.h"
 #include "holon/ops/unary.h"
 #include "holon/optim/schedule.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::nn {
 namespace {
@@ -52,15 +53,6 @@ double largest_difference(const Tensor& a, const Tensor& b) {
   return amax(abs(a.full() - b.full())).item().as_double();
 }
 
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 #define EXPECT_ERROR(expression, part)                        \
   do {                                                        \
     std::string text = error_of([&] { (void)(expression); }); \

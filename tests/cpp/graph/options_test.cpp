@@ -11,21 +11,12 @@
 
 #include "holon/base/error.h"
 #include "holon/graph/nn_graph.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::graph {
 namespace {
 
 using testing::HasSubstr;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::kValue);
-    return e.what();
-  }
-  return "no error";
-}
 
 // Another value than the given one, which the option may have.
 OptionValue another(const Option& o, const OptionValue& value) {
@@ -67,7 +58,7 @@ TEST(Options, Texts) {
 TEST(Options, RefuseWhatTheyCannotBe) {
   auto error = [](const char* name, OptionValue value) {
     CompileOptions options;
-    const std::string said = error_of([&] { set_option(&options, name, std::move(value)); });
+    const std::string said = value_error_of([&] { set_option(&options, name, std::move(value)); });
     EXPECT_TRUE(options == CompileOptions()) << name;
     return said;
   };
@@ -91,8 +82,8 @@ TEST(Options, OfAConfig) {
   EXPECT_EQ(config.options().schedule, "zero_bubble");
   EXPECT_EQ(config.str(), "amp float16, schedule zero_bubble, ZeRO 3, shards of at least 10 elements");
   EXPECT_GT(config.revision(), revision);
-  EXPECT_THAT(error_of([&] { config.enable_zero(true, 2, -1); }), HasSubstr("at least -1 elements"));
-  EXPECT_THAT(error_of([&] { config.enable_zero(true, 0); }), HasSubstr("stage 0"));
+  EXPECT_THAT(value_error_of([&] { config.enable_zero(true, 2, -1); }), HasSubstr("at least -1 elements"));
+  EXPECT_THAT(value_error_of([&] { config.enable_zero(true, 0); }), HasSubstr("stage 0"));
   EXPECT_EQ(config.options().zero_stage, 3);
   config.enable_zero(false);
   config.set("bucket_bytes", int64_t{1} << 16);

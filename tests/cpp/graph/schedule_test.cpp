@@ -18,6 +18,7 @@
 #include "holon/graph/schedule/picture.h"
 #include "holon/graph/schedule/simulate.h"
 #include "holon/graph/schedule/textbooks.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::graph {
 namespace {
@@ -26,16 +27,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 constexpr auto F = Phase::kForward, B = Phase::kBackward, W = Phase::kWeight;
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), ErrorKind::kValue);
-    return e.what();
-  }
-  return "no error";
-}
 
 size_t at(int i) { return static_cast<size_t>(i); }
 
@@ -116,7 +107,7 @@ bool complete(const Schedule& s) {
 void expect_valid(const Schedule& s) {
   ASSERT_TRUE(complete(s)) << s.name << "\n" << str(s);
   ASSERT_TRUE(comes_to_an_end(s, false)) << s.name << "\n" << str(s);
-  ASSERT_EQ(error_of([&] { check(s); }), "no error") << str(s);
+  ASSERT_EQ(value_error_of([&] { check(s); }), "no error") << str(s);
 }
 
 Schedule random_table(std::mt19937& random, bool splits) {
@@ -244,10 +235,10 @@ TEST(Schedule, BubblesAreTheFormulas) {
   EXPECT_DOUBLE_EQ(bubble_formula("1f1b", 4, 8), 3.0 / 11);
   EXPECT_DOUBLE_EQ(bubble_formula("interleaved", 4, 8, 2), 3.0 / 19);
   EXPECT_DOUBLE_EQ(bubble_formula("zero_bubble", 4, 8), 3.0 / 27);
-  EXPECT_THAT(error_of([] { bubble_formula("dualpipe", 4, 8); }),
+  EXPECT_THAT(value_error_of([] { bubble_formula("dualpipe", 4, 8); }),
               HasSubstr("there is no formula for 'dualpipe'. There are '1f1b'"));
-  EXPECT_THAT(error_of([] { bubble_formula("1f1b", 0, 8); }), HasSubstr("got 0 devices, 8 micro-batches"));
-  EXPECT_THAT(error_of([] { bubble_formula("zero_bubble", 2, 8, 1, -1); }), HasSubstr("the costs -1, 1 and 1"));
+  EXPECT_THAT(value_error_of([] { bubble_formula("1f1b", 0, 8); }), HasSubstr("got 0 devices, 8 micro-batches"));
+  EXPECT_THAT(value_error_of([] { bubble_formula("zero_bubble", 2, 8, 1, -1); }), HasSubstr("the costs -1, 1 and 1"));
 }
 
 // Every mapping of up to 5 stages to 3 devices, some of which then have none.
@@ -325,31 +316,34 @@ TEST(Schedule, ListSchedulerFindsTheTextbooks) {
 }
 
 TEST(Schedule, WrongArguments) {
-  EXPECT_EQ(error_of([] {
+  EXPECT_EQ(value_error_of([] {
               make_schedule("dualpipe", {0, 1}, 4);
             }),
             "make_schedule: there is no schedule 'dualpipe'. There are '1f1b', 'dualpipe_v', 'gpipe', "
             "'interleaved', 'zero_bubble' and 'zero_bubble_v'.");
-  EXPECT_EQ(error_of([] { make_schedule("1f1b", {}, 4); }), "make_schedule: a pipeline has at least 1 stage; got 0.");
-  EXPECT_EQ(error_of([] { gpipe(2, 0); }), "gpipe: a step has at least 1 micro-batch; got 0.");
-  EXPECT_EQ(error_of([] { one_f_one_b(-1, 1); }), "one_f_one_b: a pipeline has at least 1 stage; got -1.");
-  EXPECT_THAT(error_of([] {
+  EXPECT_EQ(value_error_of([] { make_schedule("1f1b", {}, 4); }),
+            "make_schedule: a pipeline has at least 1 stage; got 0.");
+  EXPECT_EQ(value_error_of([] { gpipe(2, 0); }), "gpipe: a step has at least 1 micro-batch; got 0.");
+  EXPECT_EQ(value_error_of([] { one_f_one_b(-1, 1); }), "one_f_one_b: a pipeline has at least 1 stage; got -1.");
+  EXPECT_THAT(value_error_of([] {
                 make_schedule("1f1b", {0, -1}, 4);
               }),
               HasSubstr("stage 1 is on device -1. Devices are numbered from 0"));
-  EXPECT_THAT(error_of([] { make_schedule("1f1b", {2147483647}, 4); }), HasSubstr("stage 0 is on device 2147483647"));
-  EXPECT_THAT(error_of([] { zero_bubble_h1(1000, 1 << 30); }), HasSubstr("Use fewer micro-batches"));
-  EXPECT_THAT(error_of([] { sequential(2147483647, 2147483647); }), HasSubstr("Use fewer micro-batches"));
-  EXPECT_THAT(error_of([] { interleaved_1f1b(2, 0, 4); }), HasSubstr("got 2 and 0"));
-  EXPECT_THAT(error_of([] { interleaved_1f1b(2147483647, 2147483647, 4); }), HasSubstr("Use fewer micro-batches"));
-  EXPECT_THAT(error_of([] { forward_only({0}, -3); }), HasSubstr("got -3"));
+  EXPECT_THAT(value_error_of([] { make_schedule("1f1b", {2147483647}, 4); }),
+              HasSubstr("stage 0 is on device 2147483647"));
+  EXPECT_THAT(value_error_of([] { zero_bubble_h1(1000, 1 << 30); }), HasSubstr("Use fewer micro-batches"));
+  EXPECT_THAT(value_error_of([] { sequential(2147483647, 2147483647); }), HasSubstr("Use fewer micro-batches"));
+  EXPECT_THAT(value_error_of([] { interleaved_1f1b(2, 0, 4); }), HasSubstr("got 2 and 0"));
+  EXPECT_THAT(value_error_of([] { interleaved_1f1b(2147483647, 2147483647, 4); }),
+              HasSubstr("Use fewer micro-batches"));
+  EXPECT_THAT(value_error_of([] { forward_only({0}, -3); }), HasSubstr("got -3"));
 }
 
 TEST(Check, NamesTheBrokenRule) {
   auto broken = [](auto change) {
     Schedule s = one_f_one_b(2, 3);  // 0: F0 F1 B0 F2 B1 B2, 1: F0 B0 F1 B1 F2 B2
     change(s);
-    return error_of([&] { check(s); });
+    return value_error_of([&] { check(s); });
   };
   EXPECT_EQ(broken([](Schedule&) {}), "no error");
   EXPECT_EQ(broken([](Schedule& s) { s.tasks[0].pop_back(); }), "schedule 1f1b: device 0 lacks stage 0 B(2).");
@@ -391,19 +385,19 @@ TEST(Check, NamesTheCycle) {
   std::swap(s.tasks[0][1], s.tasks[0][2]);
   check(s);  // 0: F0 B0 F1 B1 waits, but comes to an end
   std::swap(s.tasks[0][0], s.tasks[0][1]);
-  EXPECT_EQ(error_of([&] { check(s); }),
+  EXPECT_EQ(value_error_of([&] { check(s); }),
             "schedule 1f1b: the devices would wait for each other: stage 0 B(0) waits for stage 0 F(0), which waits "
             "for stage 0 B(0) before it on device 0. Reverse the order of two of these tasks on one device.");
   s.tasks[0] = {{0, 0, F}, {0, 0, B}, {0, 1, F}, {0, 1, B}};
   s.tasks[1] = {{1, 0, F}, {1, 1, F}, {1, 0, B}, {1, 1, B}};
-  EXPECT_EQ(error_of([&] { check(s); }),
+  EXPECT_EQ(value_error_of([&] { check(s); }),
             "schedule 1f1b: the devices would wait for each other: stage 0 B(0) waits for stage 1 B(0), which waits "
             "for stage 1 F(1) before it on device 1, which waits for stage 0 F(1), which waits for stage 0 B(0) before "
             "it on device 0. Reverse the order of two of these tasks on one device.");
   // Device 0 waits too, for a cycle that it has no part in.
   s = one_f_one_b(3, 1);
   std::swap(s.tasks[2][0], s.tasks[2][1]);
-  EXPECT_THAT(error_of([&] { check(s); }),
+  EXPECT_THAT(value_error_of([&] { check(s); }),
               HasSubstr("each other: stage 2 B(0) waits for stage 2 F(0), which waits for stage 2 B(0) before it on"));
 }
 
@@ -423,7 +417,7 @@ TEST(Check, RandomTables) {
     if (list.empty()) continue;
     std::swap(list[random() % list.size()], list[random() % list.size()]);
     const bool valid = complete(s) && comes_to_an_end(s, false);
-    EXPECT_EQ(error_of([&] { check(s); }) == "no error", valid) << str(s);
+    EXPECT_EQ(value_error_of([&] { check(s); }) == "no error", valid) << str(s);
     bad += !valid;
   }
   EXPECT_GT(bad, 100);
@@ -448,7 +442,7 @@ TEST(Check, Rendezvous) {
       "and waits for device 0");
   Schedule s = one_f_one_b(2, 2);
   s.tasks[0].pop_back();
-  EXPECT_THAT(error_of([&] { deadlock_free_with_rendezvous(s); }), HasSubstr("lacks"));
+  EXPECT_THAT(value_error_of([&] { deadlock_free_with_rendezvous(s); }), HasSubstr("lacks"));
 }
 
 TEST(Simulate, TimesAndSends) {
@@ -539,7 +533,7 @@ TEST(Simulate, WrongCosts) {
   auto broken = [&](auto change) {
     Costs costs = Costs::equal(2);
     change(costs);
-    return error_of([&] { simulate(s, costs); });
+    return value_error_of([&] { simulate(s, costs); });
   };
   EXPECT_EQ(broken([](Costs& c) { c.forward.pop_back(); }), "simulate: forward has 1 entries for 2 stages.");
   EXPECT_EQ(broken([](Costs& c) { c.weight[1] = -1; }),
@@ -547,7 +541,7 @@ TEST(Simulate, WrongCosts) {
   EXPECT_THAT(broken([](Costs& c) { c.backward[0] = std::nan(""); }), HasSubstr("backward of stage 0 is nan"));
   EXPECT_THAT(broken([](Costs& c) { c.activation_bytes = {1}; }), HasSubstr("activation_bytes has 1 entries"));
   EXPECT_THAT(broken([](Costs& c) { c.send = INFINITY; }), HasSubstr("send is inf"));
-  EXPECT_THAT(error_of([] { Costs::equal(0); }), HasSubstr("at least 1 stage; got 0"));
+  EXPECT_THAT(value_error_of([] { Costs::equal(0); }), HasSubstr("at least 1 stage; got 0"));
   Costs forward;
   forward.forward = {1, 1};
   EXPECT_EQ(simulate(gpipe(2, 2, false), forward).time, 3);
@@ -571,7 +565,7 @@ TEST(Picture, Svg) {
   EXPECT_THAT(schedule_svg(gpipe(1, 1, false), simulate(gpipe(1, 1, false), Costs::equal(1))),
               testing::AllOf(HasSubstr("1 stage on 1 device, 1 micro-batch, time 1,"),
                              testing::Not(HasSubstr("backward"))));
-  EXPECT_THAT(error_of([&] { schedule_svg(gpipe(3, 4), r); }),
+  EXPECT_THAT(value_error_of([&] { schedule_svg(gpipe(3, 4), r); }),
               HasSubstr("the simulation belongs to another schedule than gpipe"));
   Schedule named = sequential(1, 1);
   named.name = "a<b & c";

@@ -26,6 +26,7 @@
 #include "holon/ops/reduce.h"
 #include "holon/optim/update.h"
 #include "holon/tensor.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::graph {
 namespace {
@@ -33,16 +34,6 @@ namespace {
 using testing::HasSubstr;
 
 constexpr auto F = Phase::kForward, B = Phase::kBackward, W = Phase::kWeight;
-
-std::string error_of(const std::function<void()>& call, ErrorKind kind = ErrorKind::kValue) {
-  try {
-    call();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.kind(), kind);
-    return e.what();
-  }
-  return "no error";
-}
 
 // Registered while it lives.
 struct Registered {
@@ -94,7 +85,7 @@ TEST(Scheme, OnAVNoDeviceIsFullerThanOneThatHasAllStages) {
         if (full) {
           EXPECT_THAT(run.peak_on_device, testing::Each(testing::Le(std::min(most, 2 * m))));
         }
-        EXPECT_EQ(error_of([&] { check(make_schedule(name, v(p), m, false)); }), "no error");
+        EXPECT_EQ(value_error_of([&] { check(make_schedule(name, v(p), m, false)); }), "no error");
       }
 }
 
@@ -111,8 +102,8 @@ TEST(Scheme, BubblesOfTheVAreTheFormulas) {
   EXPECT_DOUBLE_EQ(bubble_formula("zero_bubble_v", 4, 8, 2), 3.0 / (2 * 24 + 3));
   EXPECT_LT(bubble_formula("zero_bubble_v", 4, 8, 2), bubble_formula("zero_bubble", 4, 8));
   EXPECT_DOUBLE_EQ(bubble_formula("dualpipe_v", 4, 8, 2, 1, 1, 0.5), 4.5 / (2 * 20 + 4.5));
-  EXPECT_THAT(error_of([] { bubble_formula("zero_bubble_v", 4, 8); }), HasSubstr("2 chunks per device"));
-  EXPECT_THAT(error_of([] { bubble_formula("dualpipe_v", 4, 8, 2, 1, 2, 1); }), HasSubstr("as long as forwards"));
+  EXPECT_THAT(value_error_of([] { bubble_formula("zero_bubble_v", 4, 8); }), HasSubstr("2 chunks per device"));
+  EXPECT_THAT(value_error_of([] { bubble_formula("dualpipe_v", 4, 8, 2, 1, 2, 1); }), HasSubstr("as long as forwards"));
 }
 
 TEST(Scheme, EveryOneKnowsAnyMapping) {
@@ -159,12 +150,14 @@ TEST(Scheme, IsFoundByItsNames) {
   EXPECT_EQ(str(make_schedule("one_by_one", {0, 1}, 2)), "0: F0 B0 F1 B1\n1: F0 B0 F1 B1\n");
   EXPECT_EQ(str(make_schedule("one_by_one", {0, 1}, 2, false)), "0: F0 F1\n1: F0 F1\n");
   EXPECT_THAT(in_flight_bounds("one_by_one", {0, 1, 0}, 3), testing::ElementsAre(6, 3));
-  EXPECT_THAT(error_of([] { bubble_formula("one_by_one", 4, 8); }), HasSubstr("there is no formula for 'one_by_one'"));
-  EXPECT_THAT(error_of([] { make_schedule("none", {0}, 1); }), HasSubstr("'interleaved', 'one_by_one', 'zero_bubble'"));
+  EXPECT_THAT(value_error_of([] { bubble_formula("one_by_one", 4, 8); }),
+              HasSubstr("there is no formula for 'one_by_one'"));
+  EXPECT_THAT(value_error_of([] { make_schedule("none", {0}, 1); }),
+              HasSubstr("'interleaved', 'one_by_one', 'zero_bubble'"));
 }
 
 TEST(Scheme, WrongRegistrations) {
-  auto error = [](Scheme scheme) { return error_of([&] { register_scheme(std::move(scheme)); }); };
+  auto error = [](Scheme scheme) { return value_error_of([&] { register_scheme(std::move(scheme)); }); };
   EXPECT_THAT(error({.lists = one_by_one}), HasSubstr("has no name"));
   EXPECT_THAT(error({.name = "x"}), HasSubstr("'x' has no function"));
   EXPECT_THAT(error({.name = "gpipe", .lists = one_by_one}),
@@ -173,8 +166,9 @@ TEST(Scheme, WrongRegistrations) {
   EXPECT_THAT(error({.name = "x", .aliases = {"x"}, .lists = one_by_one}), HasSubstr("'x' already"));
   EXPECT_THAT(error({.name = "auto", .lists = one_by_one}), HasSubstr("Choose another name"));
   EXPECT_THAT(error({.name = "x", .automatic = true, .lists = one_by_one}), HasSubstr("means the schedule '1f1b'"));
-  EXPECT_THAT(error_of([] { unregister_scheme("x"); }), HasSubstr("there is no schedule 'x'"));
-  EXPECT_THAT(error_of([] { unregister_scheme("zb-h1"); }), HasSubstr("'zb-h1' is another name of 'zero_bubble'"));
+  EXPECT_THAT(value_error_of([] { unregister_scheme("x"); }), HasSubstr("there is no schedule 'x'"));
+  EXPECT_THAT(value_error_of([] { unregister_scheme("zb-h1"); }),
+              HasSubstr("'zb-h1' is another name of 'zero_bubble'"));
 }
 
 TEST(Scheme, WrongListsNameTheSchemeTheDeviceAndTheTask) {
@@ -184,7 +178,7 @@ TEST(Scheme, WrongListsNameTheSchemeTheDeviceAndTheTask) {
                       change(&lists);
                       return lists;
                     }});
-    return error_of([] { make_schedule("own", {0, 1}, 2); });
+    return value_error_of([] { make_schedule("own", {0, 1}, 2); });
   };
   EXPECT_EQ(error([](TaskLists* l) { l->at(1).pop_back(); }),
             "schedule own: device 1 lacks stage 1 B(1). Correct the lists of tasks that 'own' returns for the devices "

@@ -17,6 +17,7 @@
 #include "holon/ops/random.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/shape.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::nn {
 namespace {
@@ -27,15 +28,6 @@ std::vector<std::string> names(const StateDict& list) {
   return out;
 }
 
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 #define EXPECT_ERROR(statement, part) \
   EXPECT_NE(error_of([&] { statement; }).find(part), std::string::npos) << error_of([&] { statement; })
 

@@ -12,18 +12,10 @@
 #include "holon/ops/part_metas.h"
 #include "holon/ops/to_global.h"
 #include "holon/ops/values.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon {
 namespace {
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 void expect_words(const std::string& text, const std::vector<std::string>& words) {
   for (auto& word : words) EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;

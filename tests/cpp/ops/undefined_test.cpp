@@ -17,18 +17,10 @@
 #include "holon/ops/values.h"
 #include "holon/tensor/print.h"
 #include "holon/tensor/visualize.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::testing {
 namespace {
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 TEST(Undefined, WhatIsAskedOfATensorRaises) {
   const Tensor none, x = ones({2}).set_requires_grad();

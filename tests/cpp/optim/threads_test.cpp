@@ -19,6 +19,7 @@
 #include "holon/ops/operators.h"
 #include "holon/ops/values.h"
 #include "holon/optim/optimizer.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon {
 namespace {
@@ -28,15 +29,6 @@ using comm::ContextHandoff;
 template <class F>
 void in_thread(F&& f) {
   std::jthread(std::forward<F>(f)).join();
-}
-
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 // The loss after some steps of a small network, from a seed.
