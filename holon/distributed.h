@@ -9,6 +9,10 @@
 
 namespace holon {
 
+using boxing::boxing_counters;
+using boxing::BoxingPolicyGuard;
+using boxing::ParameterPolicyGuard;
+using boxing::reset_boxing_counters;
 using comm::barrier;
 using comm::ContextHandoff;
 using comm::run_ranks;

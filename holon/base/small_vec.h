@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <initializer_list>
 #include <iterator>
 #include <new>
@@ -59,7 +58,8 @@ class SmallVec {
 
   template <class... A>
   T& emplace_back(A&&... a) {
-    if (size_ == capacity_) grow(size_t{capacity_} * 2);
+    if (size_ == capacity_) [[unlikely]]
+      grow(size_t{capacity_} * 2);
     return *new (data_ + size_++) T(std::forward<A>(a)...);
   }
   void push_back(T x) { emplace_back(std::move(x)); }
@@ -74,10 +74,6 @@ class SmallVec {
   }
 
  private:
-  static constexpr bool kPlain = std::is_trivially_copyable_v<T>;
-  static void copy_bytes(const T* from, size_t n, T* to) {
-    if (n) std::memcpy(static_cast<void*>(to), from, n * sizeof(T));
-  }
   size_t checked(size_t i) const {
 #ifdef HOLON_CHECK_INDICES
     detail::check_index(i, size_);
@@ -87,14 +83,15 @@ class SmallVec {
   T* inline_data() { return reinterpret_cast<T*>(inline_); }
   void append(const T* from, size_t n) {
     reserve(size_ + n);
-    if constexpr (kPlain) {
-      copy_bytes(from, n, data_ + size_);
+    T* to = data_ + size_;
+    if constexpr (std::is_nothrow_copy_constructible_v<T>) {
+      for (const T* last = from + n; from != last; ++from) new (to++) T(*from);
       size_ += static_cast<uint32_t>(n);
     } else {
-      for (T* to = data_ + size_; n > 0; --n, ++from, ++size_) new (to++) T(*from);
+      for (; n > 0; --n, ++from, ++size_) new (to++) T(*from);
     }
   }
-  void grow(size_t n) {
+  [[gnu::noinline]] void grow(size_t n) {
     if (n > UINT32_MAX) detail::fail_size(static_cast<int64_t>(n));
     T* fresh = static_cast<T*>(::operator new(n * sizeof(T), std::align_val_t(alignof(T))));
     move_to(fresh);
@@ -105,10 +102,7 @@ class SmallVec {
     capacity_ = static_cast<uint32_t>(n);
   }
   void move_to(T* to) {
-    if constexpr (kPlain)
-      copy_bytes(data_, size_, to);
-    else
-      for (T *from = data_, *last = data_ + size_; from != last; ++from) new (to++) T(std::move(*from));
+    for (T *from = data_, *last = data_ + size_; from != last; ++from) new (to++) T(std::move(*from));
   }
   void destroy() {
     if constexpr (!std::is_trivially_destructible_v<T>)

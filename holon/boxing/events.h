@@ -65,25 +65,29 @@ void set_boxing_policy(Policy policy);
 ParameterPolicy parameter_policy();
 void set_parameter_policy(ParameterPolicy policy);
 
-// Sets the policy for parameters for a scope.
-class ParameterPolicyScope {
+// Sets the policy for parameters until the end of its scope.
+class ParameterPolicyGuard {
  public:
-  explicit ParameterPolicyScope(ParameterPolicy policy) : before_(parameter_policy()) { set_parameter_policy(policy); }
-  ~ParameterPolicyScope() { set_parameter_policy(before_); }
-  ParameterPolicyScope(const ParameterPolicyScope&) = delete;
-  ParameterPolicyScope& operator=(const ParameterPolicyScope&) = delete;
+  explicit ParameterPolicyGuard(ParameterPolicy policy) : before_(parameter_policy()) { set_parameter_policy(policy); }
+  // "keep" or "gather".
+  explicit ParameterPolicyGuard(const std::string& policy) : ParameterPolicyGuard(parse_parameter_policy(policy)) {}
+  ~ParameterPolicyGuard() { set_parameter_policy(before_); }
+  ParameterPolicyGuard(const ParameterPolicyGuard&) = delete;
+  ParameterPolicyGuard& operator=(const ParameterPolicyGuard&) = delete;
 
  private:
   ParameterPolicy before_;
 };
 
-// Sets the policy for a scope.
-class PolicyScope {
+// Sets the policy until the end of its scope.
+class BoxingPolicyGuard {
  public:
-  explicit PolicyScope(Policy policy) : before_(boxing_policy()) { set_boxing_policy(policy); }
-  ~PolicyScope() { set_boxing_policy(before_); }
-  PolicyScope(const PolicyScope&) = delete;
-  PolicyScope& operator=(const PolicyScope&) = delete;
+  explicit BoxingPolicyGuard(Policy policy) : before_(boxing_policy()) { set_boxing_policy(policy); }
+  // "silent", "warn" or "raise".
+  explicit BoxingPolicyGuard(const std::string& policy) : BoxingPolicyGuard(parse_policy(policy)) {}
+  ~BoxingPolicyGuard() { set_boxing_policy(before_); }
+  BoxingPolicyGuard(const BoxingPolicyGuard&) = delete;
+  BoxingPolicyGuard& operator=(const BoxingPolicyGuard&) = delete;
 
  private:
   Policy before_;

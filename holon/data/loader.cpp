@@ -7,6 +7,7 @@
 #include <mutex>
 #include <numeric>
 #include <thread>
+#include <tuple>
 
 #include "holon/array/device_backend.h"
 #include "holon/array/device_runtime.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"

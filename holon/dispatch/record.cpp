@@ -47,7 +47,7 @@ class OpNode final : public Node {
     }
     for (auto& o : out_) y.push_back(o.unpack(self, name()));
     Grad g(op_, attrs_, grads, x, y, in_meta_, out_meta_, needs);
-    std::optional<boxing::ParameterPolicyScope> as_in_forward;
+    std::optional<boxing::ParameterPolicyGuard> as_in_forward;
     if (parameters_) as_in_forward.emplace(*parameters_);
     op_.grad(g);
     return std::move(g.dx_);

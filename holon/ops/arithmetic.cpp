@@ -3,6 +3,8 @@
 // is added does not: it would be added once per rank.
 #include "holon/ops/arithmetic.h"
 
+#include <cmath>
+
 #include "holon/internal_ops/arithmetic.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/compare.h"

@@ -1,6 +1,7 @@
 // Tensors from nothing. With placement and sbp each rank makes its part only: no communication.
 // As a partial sum the value is on the first rank, and zeros on the others.
 #include <algorithm>
+#include <cmath>
 
 #include "holon/internal_ops/create.h"
 #include "holon/kernels/copy.h"

@@ -1,6 +1,7 @@
 // Shapes, continued: axes moved and turned, repetition, grids, diagonals, windows. Most are made of views; those with a
 // kernel are linear, so partial sums pass.
 #include <algorithm>
+#include <cmath>
 
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"

@@ -1,4 +1,6 @@
 // Functions of two and three tensors beyond arithmetic.
+#include <cmath>
+
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"

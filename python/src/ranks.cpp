@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 #include "args.h"
@@ -15,6 +18,7 @@
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/comm/core/communicator.h"
+#include "holon/comm/core/context_handoff.h"
 #include "holon/comm/core/report.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
@@ -190,6 +194,26 @@ void set_printoptions(HandleOf<"int"> precision, HandleOf<"int"> threshold, Hand
   print_options() = o;
 }
 
+// What `with handoff:` opens and closes, on one thread.
+class Handoff {
+ public:
+  void enter() {
+    auto scope = std::unique_ptr<comm::ContextHandoff::Scope>(new comm::ContextHandoff::Scope(handoff_.enter()));
+    thread_ = std::this_thread::get_id();
+    scope_ = std::move(scope);
+  }
+  void exit() {
+    if (!scope_ || thread_ != std::this_thread::get_id())
+      fail_runtime("ContextHandoff: this thread leaves a block that it has not entered. Use `with handoff:`.");
+    scope_.reset();
+  }
+
+ private:
+  comm::ContextHandoff handoff_;
+  std::unique_ptr<comm::ContextHandoff::Scope> scope_;
+  std::thread::id thread_;
+};
+
 }  // namespace
 
 void bind_ranks(nb::module_& m) {
@@ -225,6 +249,23 @@ void bind_ranks(nb::module_& m) {
   m.def("run_ranks", run_ranks, "n"_a, "fn"_a,
         "Runs fn(rank) on n threads, which are the ranks of a separate world, and returns their results in a list. The "
         "first exception of a rank is raised here.");
+  nb::class_<Handoff>(
+      m, "ContextHandoff",
+      "A rank for a thread that it starts itself: created in the rank's own thread, entered by `with` in "
+      "the other one, whose collectives then pair with those that the other ranks' threads with the "
+      "same handoff make. Ranks create their handoffs in the same order. The thread has its own "
+      "gradient mode, autocast and random numbers, which a later `with` continues. RuntimeError: it is "
+      "created in a thread that was handed its rank itself, or is used by two threads at a time.")
+      .def(nb::init<>())
+      .def(
+          "__enter__",
+          [](Handoff& h) -> Handoff& {
+            h.enter();
+            return h;
+          },
+          nb::rv_policy::reference)
+      .def(
+          "__exit__", [](Handoff& h, nb::args) { h.exit(); }, "args"_a);
   m.def("barrier", barrier, "Waits for all ranks. Collective.");
   m.def(
       "join_world", [] { comm::join_world(); }, "Joins the world now. Collective.");

@@ -4,7 +4,7 @@ what they should, and are as short as libtorch's."""
 import subprocess
 
 import pytest
-from harness import ranks
+from harness import cpp, ranks
 
 ROOT = ranks.ROOT
 PROGRAMS = ROOT / "benchmarks/programs"
@@ -35,18 +35,8 @@ def test_all_are_here():
 
 @pytest.mark.parametrize("source", sorted((PROGRAMS / "holon").glob("*.cpp")), ids=lambda p: p.stem)
 def test_program(source, tmp_path):
-    built, program = ROOT / "build/dev", tmp_path / "program"
-    command = ["c++", "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wno-missing-field-initializers"]
-    command += [
-        f"-I{ROOT}",
-        f"-I{built}/generated",
-        source,
-        "-o",
-        program,
-        built / "lib/libholon.so",
-        f"-Wl,-rpath,{built}/lib",
-    ]
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    program = tmp_path / "program"
+    done = cpp.compiled(source, program, *cpp.WARNINGS, "-Wpedantic", "-Werror")
     assert done.returncode == 0, done.stderr
     done = subprocess.run([program], cwd=tmp_path, env=ranks.environment(), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from harness import ranks
+from harness import cpp, ranks
 
 ROOT = ranks.ROOT
 PAGE = ROOT / "docs/guides/cpp.md"
@@ -32,18 +32,10 @@ def code(cell):
     return re.findall(r"`([^`]+)`", cell)
 
 
-def compiled(source, tmp_path, link=False):
+def compiled(source, tmp_path, program=None):
     path = tmp_path / "program.cpp"
     path.write_text(HEAD + source)
-    built = ROOT / "build/dev"
-    command = ["c++", "-std=c++20", "-Wall", "-Wextra", "-Wno-unused", "-Wno-missing-field-initializers", f"-I{ROOT}"]
-    command += [f"-I{built}/generated", path]
-    command += (
-        ["-o", tmp_path / "program", built / "lib/libholon.so", f"-Wl,-rpath,{built}/lib"]
-        if link
-        else ["-c", "-o", "/dev/null"]
-    )
-    return subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    return cpp.compiled(path, program, *cpp.WARNINGS, "-Wno-unused")
 
 
 def test_line_by_line(tmp_path):
@@ -91,7 +83,7 @@ def test_mistakes_raise(tmp_path):
         f'    if (std::string e = error_of([&] {{ {line}; }}); rank == 0) std::printf("%s\\n", e.c_str());'
         for line, _ in mistakes
     )
-    done = compiled(PROGRAM % calls, tmp_path, link=True)
+    done = compiled(PROGRAM % calls, tmp_path, tmp_path / "program")
     assert done.returncode == 0, done.stderr
     run = subprocess.run([tmp_path / "program"], env=ranks.environment(), capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stderr

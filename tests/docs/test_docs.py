@@ -10,7 +10,7 @@ reader. `no-run` on a fence needs a reason in the page.
 import subprocess
 
 import pytest
-from harness import docs, ranks
+from harness import cpp, docs, ranks
 
 ROOT = ranks.ROOT
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -42,20 +42,15 @@ def test_cpp(block, tmp_path):
         )
     source = tmp_path / "block.cpp"
     source.write_text(text)
-    built = ROOT / "build/dev"
-    command = ["c++", "-std=c++20", "-fopenmp", "-DFMT_SHARED", f"-I{ROOT}", f"-I{built}/generated", source]
-    if block.expected is None:
-        command.append("-fsyntax-only")
-    else:
-        command += ["-o", tmp_path / "block", built / "lib/libholon.so", "-lfmt", f"-Wl,-rpath,{built}/lib"]
-    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    program = None if block.expected is None else tmp_path / "block"
+    done = cpp.compiled(source, program, "-fopenmp")
     assert done.returncode == 0, done.stderr
-    if block.expected is None:
+    if program is None:
         return
     n = int(block.options.get("ranks", 1))
-    start = [built / "bin/holon-launch", "--nproc_per_node", n, "--master_port", ranks.free_port()] if n > 1 else []
+    start = [cpp.LAUNCHER, "--nproc_per_node", n, "--master_port", ranks.free_port()] if n > 1 else []
     done = subprocess.run(
-        [str(c) for c in [*start, tmp_path / "block"]],
+        [str(c) for c in [*start, program]],
         env=ranks.environment(),
         capture_output=True,
         text=True,

@@ -1,5 +1,7 @@
 #include <CLI/CLI.hpp>
 
+#include <cstdlib>
+
 #include "holon/base/error.h"
 #include "holon/comm/bootstrap/launcher.h"
 

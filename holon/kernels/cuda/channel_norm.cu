@@ -3,10 +3,11 @@
 #include "holon/kernels/channel_norm.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "holon/base/error.h"
-#include "holon/kernels/copy.h"
 #include "holon/kernels/compute_type.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/reduction.h"
 #include "holon/kernels/functors.h"
 #include "holon/kernels/variants.h"

@@ -7,6 +7,9 @@
 // The emulator's variants do the same with the same lanes, so that what is tested there is the index arithmetic.
 #pragma once
 
+#include <cmath>
+#include <cstdlib>
+
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
 

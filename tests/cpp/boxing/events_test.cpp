@@ -59,7 +59,7 @@ TEST_F(EventsTest, OnlyTheLastAreKept) {
 TEST_F(EventsTest, RaisesWhereTheScopeSaysSo) {
   EXPECT_EQ(boxing_policy(), Policy::kSilent);
   {
-    PolicyScope scope(Policy::kRaise);
+    BoxingPolicyGuard guard("raise");
     EXPECT_NO_THROW(record_implicit(event(sbp::broadcast(), sbp::split(0))));
     try {
       record_implicit(event(sbp::split(0), sbp::broadcast()));
@@ -78,7 +78,7 @@ TEST_F(EventsTest, RaisesWhereTheScopeSaysSo) {
 }
 
 TEST_F(EventsTest, WarnsWhereTheScopeSaysSo) {
-  PolicyScope scope(Policy::kWarn);
+  BoxingPolicyGuard guard(Policy::kWarn);
   testing::internal::CaptureStderr();
   record_implicit(event(sbp::broadcast(), sbp::split(0)));
   record_implicit(event(sbp::split(0), sbp::broadcast()));
@@ -91,6 +91,9 @@ TEST_F(EventsTest, PoliciesHaveNames) {
   EXPECT_EQ(parse_policy("warn"), Policy::kWarn);
   EXPECT_EQ(parse_policy("raise"), Policy::kRaise);
   EXPECT_THROW(parse_policy("loud"), Error);
+  EXPECT_THROW(BoxingPolicyGuard("loud"), Error);
+  EXPECT_THROW(ParameterPolicyGuard("loud"), Error);
+  EXPECT_EQ(boxing_policy(), Policy::kSilent);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <ranges>
+#include <stdexcept>
 
 #include "holon/dispatch/dispatch.h"
 #include "holon/ops/create.h"

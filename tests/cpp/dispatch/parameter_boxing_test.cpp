@@ -77,7 +77,7 @@ TEST(ParameterBoxing, TensorParallelBlocksGatherNone) {
     EXPECT_EQ(moved(divided, &loss), 0);
     moved(whole, &truth);
     {
-      boxing::ParameterPolicyScope gather(ParameterPolicy::kGather);
+      boxing::ParameterPolicyGuard gather(ParameterPolicy::kGather);
       EXPECT_GT(moved(gathered, &other), 8) << "the policy makes no difference";
     }
     EXPECT_LE(difference(loss, truth), 1e-4);
@@ -174,7 +174,7 @@ TEST(ParameterBoxing, BackwardOfAGatheredOneKeepsNoCopy) {
     Tensor x = value({kTokens, kWidth}, split(0), 1).set_requires_grad(), w = weight({kWidth, kWidth}, split(0), 2);
     Tensor y;
     {
-      boxing::ParameterPolicyScope gather(ParameterPolicy::kGather);
+      boxing::ParameterPolicyGuard gather(ParameterPolicy::kGather);
       boxing::reset_boxing_counters();
       y = linear(x, w);
       EXPECT_EQ(boxing::boxing_counters().parameters, 1);
@@ -216,7 +216,7 @@ TEST(ParameterBoxing, Policies) {
   comm::run_ranks(1, [](int) {
     EXPECT_EQ(boxing::parameter_policy(), ParameterPolicy::kKeep);
     {
-      boxing::ParameterPolicyScope scope(ParameterPolicy::kGather);
+      boxing::ParameterPolicyGuard guard(ParameterPolicy::kGather);
       EXPECT_EQ(boxing::parameter_policy(), ParameterPolicy::kGather);
     }
     EXPECT_EQ(boxing::parameter_policy(), ParameterPolicy::kKeep);

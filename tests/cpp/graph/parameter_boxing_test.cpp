@@ -54,7 +54,7 @@ TEST(ParameterBoxings, TensorParallelBlocksHaveNone) {
 
 TEST(ParameterBoxings, UnderThePolicyThatGathersBackwardMakesThemAgain) {
   comm::run_ranks(4, [](int) {
-    boxing::ParameterPolicyScope gather(boxing::ParameterPolicy::kGather);
+    boxing::ParameterPolicyGuard gather(boxing::ParameterPolicy::kGather);
     for (int micro_batches : {1, 2}) {
       CompileOptions all;
       all.verify = true;

@@ -1,6 +1,7 @@
 #include "toy/stream.h"
 
 #include <array>
+#include <functional>
 #include <thread>
 #include <utility>
 #include <vector>
