@@ -4,7 +4,6 @@
 #include <map>
 
 #include "holon/base/index.h"
-#include "holon/base/small_vec.h"
 #include "holon/comm/hosts/crossings.h"
 
 namespace holon::boxing {
@@ -63,10 +62,17 @@ struct HostTraffic::Impl {
       return n;
     }
   };
+  // Of the parts that a host's ranks hold, those that are different along some axes of the hierarchy.
+  struct Different {
+    size_t place;
+    unsigned axes;
+    std::vector<const Part*> parts;
+  };
   struct Layout {
     GlobalSpec spec;
     bool on_target;
     std::vector<std::vector<Part>> held = {};  // by host, of its ranks
+    std::vector<Different> different = {};
     std::vector<Part> pieces = {};             // of all ranks, each once: that of the first copy and addend
   };
   // On how many other hosts the addends of an element are, and how many of them are summed there.
@@ -125,16 +131,18 @@ struct HostTraffic::Impl {
     return by_host[place];
   }
 
-  // Those that a host's ranks hold, copies once unless they are apart.
-  SmallVec<const Part*, 16> different(Layout& l, size_t place, unsigned apart) {
+  // Those that a host's ranks hold, copies once unless they are apart. Valid until the next call for this layout.
+  const std::vector<const Part*>& different(Layout& l, size_t place, unsigned apart) {
     unsigned axes = apart;
     for (int a = 0; a < l.spec.nd_sbp.size(); ++a)
       if (!l.spec.nd_sbp[a].is_broadcast()) axes |= 1u << a;
-    SmallVec<const Part*, 16> parts;
+    for (const Different& known : l.different)
+      if (known.place == place && known.axes == axes) return known.parts;
+    std::vector<const Part*> parts;
     for (const Part& p : held(l, place))
       if (std::none_of(parts.begin(), parts.end(), [&](const Part* known) { return alike(known->at, p.at, axes); }))
         parts.push_back(&p);
-    return parts;
+    return l.different.emplace_back(place, axes, std::move(parts)).parts;
   }
 
   const std::vector<Part>& pieces(Layout& l) {
@@ -224,9 +232,10 @@ struct HostTraffic::Impl {
         if (here > 1 && here < members) load.summed_elements += others * here;
       }
     } else if (summed == 0) {
+      const auto& parts = different(from, place, apart);
       for (const Part* wanted : different(to, place, apart)) {
         load.in_elements += wanted->elements();
-        for (const Part* had : different(from, place, apart))
+        for (const Part* had : parts)
           if (alike(had->at, wanted->at, apart)) load.in_elements -= had->common_elements(*wanted);
       }
     } else {
