@@ -347,24 +347,30 @@ std::optional<Checkpoint> Checkpointer::load(std::optional<int64_t> step, const 
                "nothing.");
   for (int i = 1;; ++i) {
     // Rank 0 looks, since what ranks on other hosts see of a folder may be older.
-    const auto answers = results_together("load", [&]() -> std::string {
+    const std::string wanted = step ? std::to_string(*step) : "latest";
+    std::optional<int64_t> found;
+    auto answers = results_together("load", [&] {
       std::string failure;
       run_io(SIZE_MAX, [&] { failure = impl_->finish(); });
       if (!failure.empty()) fail_runtime("Checkpointer: {}", failure);
-      if (Context::current().rank() != 0) return step ? std::to_string(*step) : "";
+      if (Context::current().rank() != 0) return wanted;
       const auto known = steps();
-      if (!step) return known.empty() ? "none" : std::to_string(known.back());
-      if (std::binary_search(known.begin(), known.end(), *step)) return std::to_string(*step);
-      fail_value("Checkpointer: there is no checkpoint of step {} in {}; there are {}.", *step, impl_->folder.string(),
-                 known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+      found = step ? step : known.empty() ? std::nullopt : std::optional(known.back());
+      if (step && !std::binary_search(known.begin(), known.end(), *step))
+        fail_value("Checkpointer: there is no checkpoint of step {} in {}; there are {}.", *step,
+                   impl_->folder.string(), known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
+      return fmt::format("{} {}", wanted, found ? std::to_string(*found) : "");
     });
+    const size_t end = answers[0].find(' ');
+    const std::string answer = answers[0].substr(end + 1);
+    answers[0].resize(end);
     for (size_t r = 1; r < answers.size(); ++r)
-      if (answers[r] != (step ? answers[0] : ""))
-        fail_value("Checkpointer: rank 0 loads step {}, rank {} step {}. Pass the same step on every rank.",
-                   step ? answers[0] : "latest", r, answers[r].empty() ? "latest" : answers[r]);
-    if (answers[0] == "none") return std::nullopt;
+      if (answers[r] != answers[0])
+        fail_value("Checkpointer: rank 0 loads step {}, rank {} step {}. Pass the same step on every rank.", answers[0],
+                   r, answers[r]);
+    if (answer.empty()) return std::nullopt;
     Checkpoint out;
-    out.step = std::stoll(answers[0]);
+    out.step = std::stoll(answer);
     std::exception_ptr failed;
     try {
       Loaded loaded = load_folder(path(out.step), options);

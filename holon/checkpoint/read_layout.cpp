@@ -1,6 +1,7 @@
 #include "holon/checkpoint/read_layout.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "holon/base/index.h"
 #include "holon/checkpoint/safetensors.h"
@@ -10,7 +11,8 @@ namespace holon::checkpoint {
 namespace {
 
 constexpr uint64_t kLeast = uint64_t{1} << 20;  // smaller tensors are read where they are needed
-constexpr double kMostExcess = 1.04;            // of the bytes that are needed
+constexpr int kMostLookedAt = 16;                // ranks
+constexpr double kMostExcess = 1.02;            // bytes that are read for each that is needed
 
 bool repeats(const GlobalSpec& spec) {
   for (int a = 0; a < spec.nd_sbp.size(); ++a)
@@ -40,10 +42,16 @@ double bytes_to_read(const Region& wanted, std::span<const Region> parts, DType 
   return sum;
 }
 
-bool reads_little_else(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<const Region> parts) {
-  const Region first = region_of(shape, spec.placement, spec.nd_sbp, 0);
-  const double needed = static_cast<double>(first.shape.numel()) * static_cast<double>(size_bytes(dtype));
-  return bytes_to_read(first, parts, dtype) <= std::max(kMostExcess * needed, needed + 2.0 * kBlockBytes);
+// How many bytes are read for each that is needed, by some of the ranks. What one block of each adds counts for nothing.
+double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<const Region> parts) {
+  const int n = spec.placement.size(), every = (n + kMostLookedAt - 1) / kMostLookedAt;
+  double read = 0, needed = 0;
+  for (int i = 0; i < n; i += every) {
+    const Region region = region_of(shape, spec.placement, spec.nd_sbp, i);
+    needed += static_cast<double>(region.shape.numel()) * static_cast<double>(size_bytes(dtype));
+    read += bytes_to_read(region, parts, dtype) - static_cast<double>(kBlockBytes);
+  }
+  return read / needed;
 }
 
 }  // namespace
@@ -52,13 +60,17 @@ const GlobalSpec* layout_to_read(const GlobalSpec* target, const Dims& shape, DT
                                  std::span<const Region> parts) {
   const Placement& p = target->placement;
   if (p.size() == 1 || to_size(shape.numel()) * size_bytes(dtype) < kLeast) return target;
-  if (!repeats(*target) && reads_little_else(*target, shape, dtype, parts)) return target;
-  for (int a = 0; a < shape.size(); ++a) {
+  const GlobalSpec* best = target;
+  double least = repeats(*target) ? INFINITY : excess(*target, shape, dtype, parts);
+  for (int a = 0; a < shape.size() && least > kMostExcess; ++a) {
     if (shape[a] < p.size()) continue;
     const GlobalSpec split{p, NdSbp::filled(p.hierarchy().size(), sbp::split(a))};
-    if (reads_little_else(split, shape, dtype, parts)) return intern_spec(split.placement, split.nd_sbp);
+    const double found = excess(split, shape, dtype, parts);
+    if (found >= least) continue;
+    least = found;
+    best = intern_spec(split.placement, split.nd_sbp);
   }
-  return target;
+  return best;
 }
 
 }  // namespace holon::checkpoint
