@@ -244,8 +244,7 @@ void Checkpointer::Impl::start(int64_t step, FolderState state) {
 // Why the last save failed; empty: it did not. It is waited for.
 std::string Checkpointer::Impl::finish() {
   if (!under_way) return "";
-  if (::getpid() != process)
-    return "this process is a fork of the one that saves. Make a new Checkpointer here.";
+  if (::getpid() != process) return "this process is a fork of the one that saves. Make a new Checkpointer here.";
   under_way->wait();
   under_way->thread.join();
   auto ended = std::move(under_way);
@@ -289,8 +288,8 @@ Checkpointer::~Checkpointer() {
     under_way.thread.join();
   }
   if (!under_way.failure.empty())
-    log::warn(fmt::format("Checkpointer: the checkpoint of step {} was not saved: {}", under_way.step,
-                          under_way.failure));
+    log::warn(
+        fmt::format("Checkpointer: the checkpoint of step {} was not saved: {}", under_way.step, under_way.failure));
 }
 
 bool Checkpointer::save(int64_t step, const Value& value, const Value& own) {
@@ -305,7 +304,7 @@ bool Checkpointer::save(int64_t step, const Value& value, const Value& own) {
     const bool busy = impl_->options.while_saving == WhileSaving::kSkip && impl_->busy();
     if (!busy) run_io(SIZE_MAX, [&] { failure = impl_->finish(); });
     return json{{"busy", busy}, {"failure", failure}, {"own", text}}.dump(-1, ' ', false,
-                                                                            json::error_handler_t::replace);
+                                                                          json::error_handler_t::replace);
   });
   std::vector<json> said;
   for (auto& text : all) said.push_back(json::parse(text));
@@ -319,9 +318,10 @@ bool Checkpointer::save(int64_t step, const Value& value, const Value& own) {
     try {
       impl_->write(step, state);
     } catch (const Error& e) {
-      throw Error(e.kind(), fmt::format("Checkpointer: the checkpoint of step {} was not saved: {} Older checkpoints "
-                                        "are as they were.",
-                                        step, e.what()));
+      throw Error(e.kind(),
+                  fmt::format("Checkpointer: the checkpoint of step {} was not saved: {} Older checkpoints "
+                              "are as they were.",
+                              step, e.what()));
     }
     return true;
   }
@@ -348,18 +348,16 @@ std::optional<Checkpoint> Checkpointer::load(std::optional<int64_t> step, const 
   for (int i = 1;; ++i) {
     // Rank 0 looks, since what ranks on other hosts see of a folder may be older.
     const std::string wanted = step ? std::to_string(*step) : "latest";
-    std::optional<int64_t> found;
     auto answers = results_together("load", [&] {
       std::string failure;
       run_io(SIZE_MAX, [&] { failure = impl_->finish(); });
       if (!failure.empty()) fail_runtime("Checkpointer: {}", failure);
       if (Context::current().rank() != 0) return wanted;
       const auto known = steps();
-      found = step ? step : known.empty() ? std::nullopt : std::optional(known.back());
       if (step && !std::binary_search(known.begin(), known.end(), *step))
         fail_value("Checkpointer: there is no checkpoint of step {} in {}; there are {}.", *step,
                    impl_->folder.string(), known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")));
-      return fmt::format("{} {}", wanted, found ? std::to_string(*found) : "");
+      return fmt::format("{} {}", wanted, step ? wanted : known.empty() ? "" : std::to_string(known.back()));
     });
     const size_t end = answers[0].find(' ');
     const std::string answer = answers[0].substr(end + 1);

@@ -272,8 +272,9 @@ const GlobalSpec* spec_of(const Source& source, const TensorInfo& info, const Lo
 
 Value load_alone(const fs::path& path, const LoadOptions& options) {
   auto source = open(path);
-  return restore_all(*source, options,
-                     [&](const TensorInfo& info) { return read_local(*source, info, options.device.value_or(Device())); });
+  return restore_all(*source, options, [&](const TensorInfo& info) {
+    return read_local(*source, info, options.device.value_or(Device()));
+  });
 }
 
 // What every rank reads by itself, all of them the same; then they send each other what they have read for all.
@@ -289,9 +290,9 @@ Loaded load_together(const fs::path& path, const LoadOptions& options) {
     restore_all(*source, options, [&](const TensorInfo& info) -> Tensor {
       auto* spec = spec_of(*source, info, options);
       auto* first = spec ? layout_to_read(spec, info.shape, info.dtype, source->parts(info)) : nullptr;
-      all.push_back({spec ? read_global(*source, info, first)
-                          : read_local(*source, info, options.device.value_or(Device())),
-                     spec});
+      all.push_back(
+          {spec ? read_global(*source, info, first) : read_local(*source, info, options.device.value_or(Device())),
+           spec});
       return {};
     });
     return std::to_string(source->fingerprint());

@@ -11,7 +11,7 @@ namespace holon::checkpoint {
 namespace {
 
 constexpr uint64_t kLeast = uint64_t{1} << 20;  // smaller tensors are read where they are needed
-constexpr int kMostLookedAt = 16;                // ranks
+constexpr int kMostLookedAt = 16;               // ranks
 constexpr double kMostExcess = 1.02;            // bytes that are read for each that is needed
 
 bool repeats(const GlobalSpec& spec) {
@@ -42,7 +42,8 @@ double bytes_to_read(const Region& wanted, std::span<const Region> parts, DType 
   return sum;
 }
 
-// How many bytes are read for each that is needed, by some of the ranks. What one block of each adds counts for nothing.
+// How many bytes are read for each that is needed, by some of the ranks. What one block of each adds counts for
+// nothing.
 double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<const Region> parts) {
   const int n = spec.placement.size(), every = (n + kMostLookedAt - 1) / kMostLookedAt;
   double read = 0, needed = 0;

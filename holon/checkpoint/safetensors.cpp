@@ -142,9 +142,10 @@ void SafetensorsFile::check_block(uint64_t block, std::span<const std::byte> byt
   for (auto& t : header_.tensors)
     if (t.begin < at + bytes.size() && t.end > at && n++ < kMostNamed) tensors += (n == 1 ? "'" : ", '") + t.name + "'";
   if (n > kMostNamed) tensors += fmt::format(" and {} more", n - kMostNamed);
-  fail_runtime("{}: its bytes {} to {} are not those that were saved: their checksum differs. They belong to {} {}. The "
-               "file is damaged; use another copy of it.",
-               name(), from, from + bytes.size(), n == 1 ? "tensor" : "tensors", printable(tensors));
+  fail_runtime(
+      "{}: its bytes {} to {} are not those that were saved: their checksum differs. They belong to {} {}. The "
+      "file is damaged; use another copy of it.",
+      name(), from, from + bytes.size(), n == 1 ? "tensor" : "tensors", printable(tensors));
 }
 
 void SafetensorsFile::verify() const {
@@ -155,7 +156,9 @@ void SafetensorsFile::verify() const {
     run_io(to_size(n), [&] {
       parallel_for(static_cast<int64_t>(blocks_of(n)), kBlocksPerThread, [&](int64_t first, int64_t last) {
         std::vector<std::byte> bytes(kBlockBytes);
-        for (uint64_t b = at / kBlockBytes + static_cast<uint64_t>(first), to = at / kBlockBytes + static_cast<uint64_t>(last); b < to; ++b) {
+        for (uint64_t b = at / kBlockBytes + static_cast<uint64_t>(first),
+                      to = at / kBlockBytes + static_cast<uint64_t>(last);
+             b < to; ++b) {
           const std::span block(bytes.data(), to_size(std::min(kBlockBytes, end - b * kBlockBytes)));
           read_file(header_.bytes + b * kBlockBytes, block);
           check_block(b, block);

@@ -45,8 +45,7 @@ Verified verify_folder(const fs::path& folder) {
   out.tensors = static_cast<int64_t>(index.tensors.size());
   for (auto& [name, parts] : files) {
     auto sum = index.files.find(name);
-    const SafetensorsFile file(folder / name,
-                               sum == index.files.end() ? std::nullopt : std::optional(sum->second));
+    const SafetensorsFile file(folder / name, sum == index.files.end() ? std::nullopt : std::optional(sum->second));
     for (auto& [tensor, part] : parts) {
       const TensorInfo* info = file.find(tensor);
       const DType dtype = reader.entry(tensor).dtype;

@@ -10,8 +10,8 @@ namespace holon::checkpoint {
 // What verify() has read.
 struct Verified {
   int64_t files = 0, tensors = 0;
-  uint64_t bytes = 0;              // of the tensors
-  uint64_t unchecked_bytes = 0;    // of these, in files without checksums, such as those of other programs
+  uint64_t bytes = 0;            // of the tensors
+  uint64_t unchecked_bytes = 0;  // of these, in files without checksums, such as those of other programs
 };
 
 // Reads all of what save() or a Checkpointer wrote to `path`, or any safetensors file, and compares its checksums and

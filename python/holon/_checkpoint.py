@@ -42,8 +42,8 @@ def load(
 
     sbp may be a function of a tensor's name in the file ("model.fc1.weight"). prefix, select and key_map load a part, as
     a dict of tensors by name: those whose names begin with prefix, which is taken off, as long as select(name) is true,
-    under the names that key_map(name) returns. The functions depend on the name alone. strict: it is an error if there
-    is no such tensor.
+    under the names that key_map(name) returns. The functions depend on the name alone. strict: to find none is an
+    error (ValueError).
 
     Errors (RuntimeError): files that are not there, damaged or something else.
     """

@@ -64,7 +64,7 @@ class Checkpointer:
         # What is under way when the program ends is written.
         self._at_exit = weakref.finalize(self, self._core.wait)
 
-    def save(self, step, **extra):
+    def save(self, step, /, **extra):
         """Saves a checkpoint; extra: numbers, strings, tensors and nested values of these, which restore() returns.
         Returns whether it did: False where one was under way and while_saving is "skip".
 

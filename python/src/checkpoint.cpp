@@ -127,11 +127,11 @@ void bind_checkpointer(nb::module_& m) {
           "__init__",
           [](Checkpointer* self, const std::string& folder, std::optional<int64_t> keep, bool asynchronous, bool skip) {
             nb::gil_scoped_release released;
-            new (self) Checkpointer(folder,
-                                    {.keep = keep,
-                                     .asynchronous = asynchronous,
-                                     .while_saving = skip ? checkpoint::WhileSaving::kSkip
-                                                          : checkpoint::WhileSaving::kWait});
+            new (self)
+                Checkpointer(folder,
+                             {.keep = keep,
+                              .asynchronous = asynchronous,
+                              .while_saving = skip ? checkpoint::WhileSaving::kSkip : checkpoint::WhileSaving::kWait});
           },
           "folder"_a, "keep"_a.none(), "asynchronous"_a, "skip"_a)
       .def(
@@ -150,8 +150,7 @@ void bind_checkpointer(nb::module_& m) {
           },
           "Waits for the save that is under way.")
       .def(
-          "steps", [](const Checkpointer& self) { return self.steps(); },
-          "The steps of the complete checkpoints.")
+          "steps", [](const Checkpointer& self) { return self.steps(); }, "The steps of the complete checkpoints.")
       .def(
           "load",
           [](Checkpointer& self, std::optional<int64_t> step, PlacementHandle placement, SbpHandle sbp,

@@ -14,6 +14,7 @@ from holon.checkpoint import Checkpointer, verify
 
 S, B = holon.sbp.split, holon.sbp.broadcast
 
+
 @pytest.mark.parametrize("asynchronous", [False, True])
 @pytest.mark.parametrize("n", [1, 2])
 def test_losses_are_those_of_an_uninterrupted_run(tmp_path, n, asynchronous):

@@ -65,7 +65,8 @@ int64_t number_of(const Value& found) {
 using Steps = std::vector<int64_t>;
 
 class CheckpointerOnRanks : public ::testing::TestWithParam<std::tuple<int, bool>> {};
-INSTANTIATE_TEST_SUITE_P(Worlds, CheckpointerOnRanks, ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Bool()));
+INSTANTIATE_TEST_SUITE_P(Worlds, CheckpointerOnRanks,
+                         ::testing::Combine(::testing::Values(1, 2, 3), ::testing::Bool()));
 
 TEST_P(CheckpointerOnRanks, KeepsTheNewest) {
   Folder folder;
@@ -101,10 +102,7 @@ TEST(Checkpointer, MistakesAreErrors) {
     EXPECT_TRUE(contains(message([&] { checkpoints.save(-1, 1); }), "step is -1"));
     EXPECT_TRUE(contains(message([&] { checkpoints.save(rank, state(1)); }), "step-00000000; rank 1"));
     EXPECT_TRUE(contains(message([&] { checkpoints.save(1, 1, ones({2})); }), "'own' is a tensor"));
-    EXPECT_TRUE(contains(message([&] {
-                           checkpoints.save(1, rank == 1 ? Value(Tensor()) : Value(1));
-                         }),
-                         "rank 1"));
+    EXPECT_TRUE(contains(message([&] { checkpoints.save(1, rank == 1 ? Value(Tensor()) : Value(1)); }), "rank 1"));
     EXPECT_TRUE(contains(message([&] { checkpoints.load({}, {.global_src_rank = 0}); }), "global_src_rank"));
     checkpoints.save(3, state(3));
     EXPECT_TRUE(contains(message([&] { checkpoints.load(rank == 0 ? std::optional<int64_t>(3) : std::nullopt); }),
@@ -138,8 +136,7 @@ TEST(Checkpointer, SkipsWhileASaveIsUnderWay) {
   Folder folder;
   std::atomic<int> skipped{0};
   comm::run_ranks(2, [&](int) {
-    Checkpointer checkpoints(folder / "x",
-                             {.keep = {}, .asynchronous = true, .while_saving = WhileSaving::kSkip});
+    Checkpointer checkpoints(folder / "x", {.keep = {}, .asynchronous = true, .while_saving = WhileSaving::kSkip});
     const Value v = state(1, 400'000);
     Steps saved;
     for (int64_t step = 0; step < 10; ++step) {

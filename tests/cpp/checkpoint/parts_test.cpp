@@ -56,8 +56,7 @@ TEST(ShareOut, EveryElementOnceAndAboutAsMuchForEachRank) {
         written[static_cast<size_t>(rank)] += region.shape.numel();
         // Inside what the rank holds.
         const GlobalSpec& spec = *tensors[i].spec;
-        const Region held =
-            region_of(tensors[i].shape, spec.placement, spec.nd_sbp, spec.placement.index_of(rank));
+        const Region held = region_of(tensors[i].shape, spec.placement, spec.nd_sbp, spec.placement.index_of(rank));
         for (int a = 0; a < region.shape.size(); ++a) {
           EXPECT_GE(region.offset[a], held.offset[a]);
           EXPECT_LE(region.offset[a] + region.shape[a], held.offset[a] + held.shape[a]);
