@@ -2,4 +2,6 @@
 #pragma once
 
 #include "holon/checkpoint/checkpoint.h"
+#include "holon/checkpoint/checkpointer.h"
+#include "holon/checkpoint/verify.h"
 #include "holon/tensor.h"

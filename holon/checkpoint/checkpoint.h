@@ -2,7 +2,10 @@
 // is ever loaded from a file.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "holon/base/file_path.h"
 #include "holon/checkpoint/value.h"
@@ -24,6 +27,16 @@ struct LoadOptions {
   NdSbp sbp = sbp::broadcast();
   // Every tensor becomes a local one on this device, whole on each rank that calls.
   std::optional<Device> device = {};
+  // With one of these the result is a dict of tensors by their names in the file ("model.fc1.weight"), without other
+  // values: those that begin with the prefix, which is removed; of these, those that are selected; renamed. The
+  // functions depend on the name alone, which is without the prefix.
+  // strict: it is an error (ValueError) if there are none.
+  std::string prefix = {};
+  std::function<bool(const std::string& name)> select = {};
+  std::function<std::string(const std::string& name)> rename = {};
+  bool strict = true;
+  // The sbp on the placement by the tensor's name, without the prefix, in place of sbp.
+  std::function<NdSbp(const std::string& name)> sbp_of = {};
 };
 
 // Writes a value to `path`; what was there before stays until all of the new is on the disk.
@@ -43,5 +56,12 @@ void save(const checkpoint::Value& value, const FilePath& path, const SaveOption
 // global. Errors (RuntimeError), naming the file: it cannot be opened, is damaged in whatever way, or is something
 // else.
 checkpoint::Value load(const FilePath& path, const LoadOptions& options = {});
+
+namespace checkpoint {
+
+// How many bytes of checkpoints' files this rank has read so far.
+uint64_t bytes_read();
+
+}  // namespace checkpoint
 
 }  // namespace holon

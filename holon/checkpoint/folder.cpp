@@ -6,7 +6,6 @@
 
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
-#include "holon/base/index.h"
 #include "holon/checkpoint/json.h"
 #include "holon/checkpoint/world.h"
 #include "holon/data/crc32c.h"
@@ -143,10 +142,10 @@ std::string index_text(const Index& index) {
   for (auto& [name, sum] : index.files)
     files[name] = {{"bytes", sum.bytes}, {"header_crc32c", fmt::format("{:08x}", sum.header)}};
   // Keys are sorted: the checksum comes first.
-  std::string text = json{{"crc32c", kZeros},   {"format", kFormat},  {"version", kVersion},
-                          {"tree", index.tree}, {"tensors", tensors}, {"files", files}}
-                         .dump(1) +
-      "\n";
+  json j{{"crc32c", kZeros},   {"format", kFormat},  {"version", kVersion},
+         {"tree", index.tree}, {"tensors", tensors}, {"files", files}};
+  if (!index.own.empty()) j["own"] = index.own;
+  std::string text = j.dump(1) + "\n";
   const size_t at = sum_place(text);
   return text.replace(at, kZeros.size(), sum_of(text, at));
 }
@@ -181,6 +180,11 @@ Index parse_index(std::string_view text, std::string_view name) {
     check_parts(entry, tensor, reader);
     index.tensors.emplace(tensor, std::move(entry));
   }
+  if (j.contains("own"))
+    for (auto& item : reader.array(j, "own")) {
+      if (!item.is_string()) reader.damaged("'own' is not a list of texts");
+      index.own.push_back(item.get<std::string>());
+    }
   if (!j.contains("files")) return index;
   if (sum_place(text) == text.npos) reader.damaged("its checksum is missing");
   if (!j["files"].is_object()) reader.damaged("'files' is not a JSON object");
@@ -197,24 +201,11 @@ Index parse_index(std::string_view text, std::string_view name) {
   return index;
 }
 
-std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
-                           const std::function<std::string(int rank)>& file_of) {
-  const Placement& p = spec.placement;
-  std::vector<Part> parts;
-  for (int i = 0; i < p.size(); ++i) {
-    Dims at = p.coordinate(i);
-    bool first = true;  // along the axes on which ranks hold the same
-    for (int a = 0; a < at.size(); ++a) first &= spec.nd_sbp[a].is_split() || at[a] == 0;
-    Region slice = region_of(shape, p, spec.nd_sbp, i);
-    if (first && slice.shape.numel() > 0) parts.push_back({file_of(at_index(p.ranks(), i)), slice.offset, slice.shape});
-  }
-  return parts;
-}
-
 namespace {
 
 std::string read_index(const fs::path& folder) {
   auto bytes = data::read_whole(folder / kIndexFile, kLargestIndex);
+  bytes_read_by_rank() += bytes.size();
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 

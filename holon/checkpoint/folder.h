@@ -6,7 +6,6 @@
 
 #include <deque>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,7 +13,7 @@
 #include <vector>
 
 #include "holon/checkpoint/safetensors.h"
-#include "holon/global/spec.h"
+#include "holon/global/nd_sbp.h"
 
 namespace holon::checkpoint {
 
@@ -48,17 +47,13 @@ struct Index {
   std::string tree;
   std::map<std::string, IndexEntry> tensors;
   std::map<std::string, FileSum> files;  // of the parts; without those of older versions
+  std::vector<std::string> own;          // texts of a Checkpointer, one for each rank
 };
 
 std::string index_text(const Index& index);
 // Errors (RuntimeError), naming the file: no JSON of this form; parts that overlap, are outside or leave something out;
 // a part's file that is not a plain name; a text that is not the one that was written.
 Index parse_index(std::string_view text, std::string_view name);
-
-// The parts of a global tensor, one for each rank of its placement whose piece no earlier rank has, too, except empty
-// ones. Pre: no partial sum. file_of: by rank.
-std::vector<Part> parts_of(const Dims& shape, const GlobalSpec& spec,
-                           const std::function<std::string(int rank)>& file_of);
 
 // Reads regions of tensors out of a folder's files, each opened when first needed.
 class FolderReader {

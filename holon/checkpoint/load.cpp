@@ -2,14 +2,20 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
+#include <utility>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/loading.h"
+#include "holon/checkpoint/read_layout.h"
 #include "holon/checkpoint/tree.h"
 #include "holon/checkpoint/world.h"
 #include "holon/global/slice.h"
@@ -34,6 +40,11 @@ class Source {
   virtual std::vector<TensorInfo> tensors() const = 0;
   virtual uint32_t fingerprint() const { return 0; }  // the same on all ranks that read the same
   virtual const SavedLayout* layout(const std::string& tensor) const { return nullptr; }
+  virtual std::vector<std::string> own() const { return {}; }
+  // The regions of a tensor that are in files, each in row-major order.
+  virtual std::vector<Region> parts(const TensorInfo& info) const {
+    return {{Dims::filled(info.shape.size(), 0), info.shape}};
+  }
   virtual Array read(const std::string& tensor, const Dims& offset, const Dims& shape) = 0;
 };
 
@@ -67,6 +78,12 @@ class FolderSource final : public Source {
   std::string name() const override { return reader_.name(); }
   std::string tree() const override { return reader_.index().tree; }
   uint32_t fingerprint() const override { return reader_.fingerprint(); }
+  std::vector<std::string> own() const override { return reader_.index().own; }
+  std::vector<Region> parts(const TensorInfo& info) const override {
+    std::vector<Region> out;
+    for (auto& part : reader_.entry(info.name).parts) out.push_back({part.offset, part.shape});
+    return out;
+  }
   std::vector<TensorInfo> tensors() const override {
     std::vector<TensorInfo> out;
     for (auto& [name, entry] : reader_.index().tensors) out.push_back({name, entry.dtype, entry.shape, 0, 0});
@@ -156,17 +173,39 @@ Tensor read_global(Source& source, const TensorInfo& info, const GlobalSpec* spe
   return Tensor::global(std::move(part), info.shape, info.dtype, spec);
 }
 
-const GlobalSpec* wanted_spec(const LoadOptions& options, const Dims& shape) {
-  NdSbp nd_sbp =
-      options.sbp.size() == 1 ? NdSbp::filled(options.placement.hierarchy().size(), options.sbp[0]) : options.sbp;
+const GlobalSpec* wanted_spec(const LoadOptions& options, const std::string& name, const Dims& shape) {
+  const NdSbp given = options.sbp_of ? options.sbp_of(name.substr(options.prefix.size())) : options.sbp;
+  NdSbp nd_sbp = given.size() == 1 ? NdSbp::filled(options.placement.hierarchy().size(), given[0]) : given;
   if (nd_sbp.size() != options.placement.hierarchy().size() || nd_sbp.has_partial())
-    fail_value("load: sbp {} does not fit {}. Give one split or broadcast for each axis of its hierarchy.", options.sbp,
+    fail_value("load: sbp {} does not fit {}. Give one split or broadcast for each axis of its hierarchy.", given,
                options.placement);
   if (!fits(shape, nd_sbp)) nd_sbp = NdSbp::filled(nd_sbp.size(), sbp::broadcast());
   return intern_spec(options.placement, nd_sbp);
 }
 
-Value restore_all(Source& source, const std::function<Tensor(const TensorInfo&)>& read) {
+bool is_part(const LoadOptions& options) { return !options.prefix.empty() || options.select || options.rename; }
+
+// A dict of the tensors that the options select.
+Value restore_part(Source& source, const LoadOptions& options, const std::function<Tensor(const TensorInfo&)>& read) {
+  Value::Dict dict;
+  std::set<std::string> names;
+  for (auto& info : source.tensors()) {
+    if (!info.name.starts_with(options.prefix)) continue;
+    std::string name = info.name.substr(options.prefix.size());
+    if (options.select && !options.select(name)) continue;
+    if (options.rename) name = options.rename(name);
+    if (!names.insert(name).second)
+      fail_value("load: rename gives '{}' and another tensor the same name '{}'.", info.name, name);
+    dict.push_back({name, read(info)});
+  }
+  if (dict.empty() && options.strict)
+    fail_value("load: no tensor of {} is selected{}. Check the names, or pass strict=false.", source.name(),
+               options.prefix.empty() ? "" : fmt::format(" by the prefix '{}'", options.prefix));
+  return dict;
+}
+
+Value restore_all(Source& source, const LoadOptions& options, const std::function<Tensor(const TensorInfo&)>& read) {
+  if (is_part(options)) return restore_part(source, options, read);
   std::map<std::string, TensorInfo> infos;
   for (auto& info : source.tensors()) infos.emplace(info.name, info);
   return restore(source.tree(), source.name(), [&](const std::string& name) {
@@ -219,23 +258,55 @@ Value try_load_from(int src, const fs::path& path, const LoadOptions& options) {
   // The reading rank may find damage in the middle: the others must not go on to what they would do together.
   Value value;
   together("load", [&] {
-    value = restore_all(*source, [&](const TensorInfo& info) { return read_global(*source, info, spec); });
+    value = restore_all(*source, options, [&](const TensorInfo& info) { return read_global(*source, info, spec); });
   });
   return value;
 }
 
-// What every rank reads by itself, all of them the same.
-Value load_together(const fs::path& path, const std::function<Value(Source&)>& read) {
-  Value value;
+// The layout that a tensor gets; nullptr: it is local.
+const GlobalSpec* spec_of(const Source& source, const TensorInfo& info, const LoadOptions& options) {
+  if (options.placement) return wanted_spec(options, info.name, info.shape);
+  const SavedLayout* saved = options.device ? nullptr : source.layout(info.name);
+  return saved ? restored_spec(*saved, info.shape, source.name()) : nullptr;
+}
+
+Value load_alone(const fs::path& path, const LoadOptions& options) {
+  auto source = open(path);
+  return restore_all(*source, options, [&](const TensorInfo& info) {
+    return read_local(*source, info, options.device.value_or(Device()));
+  });
+}
+
+// What every rank reads by itself, all of them the same; then they send each other what they have read for all.
+Loaded load_together(const fs::path& path, const LoadOptions& options) {
+  struct Read {
+    Tensor tensor;
+    const GlobalSpec* target;
+  };
+  std::unique_ptr<Source> source;
+  std::vector<Read> all;
   auto found = results_together("load", [&] {
-    auto source = open(path);
-    value = read(*source);
+    source = open(path);
+    restore_all(*source, options, [&](const TensorInfo& info) -> Tensor {
+      auto* spec = spec_of(*source, info, options);
+      auto* first = spec ? layout_to_read(spec, info.shape, info.dtype, source->parts(info)) : nullptr;
+      all.push_back(
+          {spec ? read_global(*source, info, first) : read_local(*source, info, options.device.value_or(Device())),
+           spec});
+      return {};
+    });
     return std::to_string(source->fingerprint());
   });
   if (std::adjacent_find(found.begin(), found.end(), std::not_equal_to<>()) != found.end())
     throw Superseded(ErrorKind::kRuntime,
                      "some ranks read the old, some the new. (Or does each host have its own file?)");
-  return value;
+  size_t at = 0;
+  Value value = restore_all(*source, options, [&](const TensorInfo&) {
+    auto [tensor, target] = std::exchange(all[at++], {});
+    if (!target || tensor.spec() == target) return tensor;
+    return to_global(tensor, target->placement, target->nd_sbp);
+  });
+  return {std::move(value), source->own()};
 }
 
 // The same value with every tensor replaced, in order.
@@ -254,6 +325,11 @@ Value mapped(const Value& value, const std::function<Tensor(const Tensor&)>& f) 
 
 }  // namespace
 
+Loaded checkpoint::load_folder(const fs::path& path, const LoadOptions& options) {
+  NoGradGuard guard;
+  return until_whole(path, [&] { return load_together(path, options); });
+}
+
 Value load(const FilePath& given, const LoadOptions& options) {
   const fs::path path = given.string();
   const int n = Context::current().world_size();
@@ -264,26 +340,19 @@ Value load(const FilePath& given, const LoadOptions& options) {
   if (auto src = options.global_src_rank) {
     if (*src < 0 || *src >= n)
       fail_value("load: global_src_rank is {}; the ranks of this world are 0 to {}.", *src, n - 1);
+    if (options.sbp_of) fail_value("load: sbp_of is for ranks that each read their part. Leave global_src_rank out.");
     Value value = until_whole(path, [&] { return try_load_from(*src, path, options); });
     if (!options.placement) return value;
     return mapped(value, [&](const Tensor& t) {
-      auto* spec = wanted_spec(options, t.shape());
+      auto* spec = wanted_spec(options, "", t.shape());
       return to_global(t, spec->placement, spec->nd_sbp);
     });
   }
-  auto read = [&](Source& source) {
-    return restore_all(source, [&](const TensorInfo& info) {
-      if (options.placement) return read_global(source, info, wanted_spec(options, info.shape));
-      const SavedLayout* saved = options.device ? nullptr : source.layout(info.name);
-      return saved ? read_global(source, info, restored_spec(*saved, info.shape, source.name()))
-                   : read_local(source, info, options.device.value_or(Device()));
-    });
-  };
   // A file's own tensors are local: nobody else need be there.
   std::error_code none;
   bool of_parts = fs::is_directory(path, none) && fs::exists(path / kIndexFile, none);
   const bool alone = !options.placement && (options.device || !of_parts);
-  return until_whole(path, [&] { return alone ? read(*open(path)) : load_together(path, read); });
+  return until_whole(path, [&] { return alone ? load_alone(path, options) : load_together(path, options).value; });
 }
 
 }  // namespace holon

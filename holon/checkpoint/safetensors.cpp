@@ -6,10 +6,13 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/parallel.h"
+#include "holon/checkpoint/checkpoint.h"
+#include "holon/checkpoint/printable.h"
 #include "holon/checkpoint/world.h"
 #include "holon/data/crc32c.h"
 #include "holon/kernels/copy.h"
@@ -31,6 +34,9 @@ const std::string kSumsBegin = fmt::format("{} ", kBlockBytes);
 // How much is written or read at once, between which other ranks hear of it.
 constexpr size_t kPieceBytes = size_t{64} << 20;
 constexpr uint64_t kReadBytes = uint64_t{256} << 20;
+constexpr uint64_t kVerifyBytes = uint64_t{64} << 20;
+// So many tensors are named where bytes of them are damaged.
+constexpr int kMostNamed = 3;
 // What one thread takes.
 constexpr int64_t kBlocksPerThread = 16;
 // Runs of at least so many bytes are read by themselves where there is no checksum to read all of a block for.
@@ -72,14 +78,28 @@ int64_t offset_of(const Dims& at, const Dims& strides) {
 
 }  // namespace
 
+std::atomic<uint64_t>& bytes_read_by_rank() {
+  struct BytesRead {
+    std::atomic<uint64_t> n{0};
+  };
+  return Context::current().part<BytesRead>().n;
+}
+
+uint64_t bytes_read() { return bytes_read_by_rank(); }
+
+void SafetensorsFile::read_file(uint64_t offset, std::span<std::byte> out) const {
+  file_.read(offset, out);
+  *bytes_read_ += out.size();
+}
+
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, const std::optional<FileSum>& expected)
-    : file_(path) {
+    : bytes_read_(&bytes_read_by_rank()), file_(path) {
   std::vector<std::byte> head(std::min<uint64_t>(file_.size(), 64));
-  file_.read(0, head);
+  read_file(0, head);
   const size_t bytes = header_bytes(head, file_.size(), name());
   if (const size_t read = head.size(); bytes > read) {
     head.resize(bytes);
-    file_.read(read, std::span(head).subspan(read));
+    read_file(read, std::span(head).subspan(read));
   }
   if (expected && expected->bytes != file_.size())
     fail_runtime("{}: it has {} bytes, and had {} when it was saved. It is damaged, or from another save.", name(),
@@ -116,17 +136,43 @@ const TensorInfo* SafetensorsFile::find(const std::string& name) const {
 
 void SafetensorsFile::check_block(uint64_t block, std::span<const std::byte> bytes) const {
   if (blocks_.empty() || data::crc32c(bytes) == blocks_[block]) return;
-  const uint64_t from = header_.bytes + block * kBlockBytes;
-  fail_runtime("{}: its bytes {} to {} are not those that were saved: their checksum differs. The file is damaged; use "
-               "another copy of it.",
-               name(), from, from + bytes.size());
+  const uint64_t at = block * kBlockBytes, from = header_.bytes + at;
+  std::string tensors;
+  int n = 0;
+  for (auto& t : header_.tensors)
+    if (t.begin < at + bytes.size() && t.end > at && n++ < kMostNamed) tensors += (n == 1 ? "'" : ", '") + t.name + "'";
+  if (n > kMostNamed) tensors += fmt::format(" and {} more", n - kMostNamed);
+  fail_runtime(
+      "{}: its bytes {} to {} are not those that were saved: their checksum differs. They belong to {} {}. The "
+      "file is damaged; use another copy of it.",
+      name(), from, from + bytes.size(), n == 1 ? "tensor" : "tensors", printable(tensors));
+}
+
+void SafetensorsFile::verify() const {
+  file_.open();
+  const uint64_t end = data_bytes();
+  for (uint64_t at = 0; at < end; at += kVerifyBytes) {
+    const uint64_t n = std::min(kVerifyBytes, end - at);
+    run_io(to_size(n), [&] {
+      parallel_for(static_cast<int64_t>(blocks_of(n)), kBlocksPerThread, [&](int64_t first, int64_t last) {
+        std::vector<std::byte> bytes(kBlockBytes);
+        for (uint64_t b = at / kBlockBytes + static_cast<uint64_t>(first),
+                      to = at / kBlockBytes + static_cast<uint64_t>(last);
+             b < to; ++b) {
+          const std::span block(bytes.data(), to_size(std::min(kBlockBytes, end - b * kBlockBytes)));
+          read_file(header_.bytes + b * kBlockBytes, block);
+          check_block(b, block);
+        }
+      });
+    });
+  }
 }
 
 void SafetensorsFile::fill(Stage& stage, uint64_t block) const {
   if (stage.block == block) return;
   stage.block = UINT64_MAX;
   stage.bytes.resize(std::min(kBlockBytes, data_bytes() - block * kBlockBytes));
-  file_.read(header_.bytes + block * kBlockBytes, stage.bytes);
+  read_file(header_.bytes + block * kBlockBytes, stage.bytes);
   check_block(block, stage.bytes);
   stage.block = block;
 }
@@ -139,7 +185,7 @@ void SafetensorsFile::fetch_blocks(uint64_t begin, uint64_t end, std::byte* to) 
     for (int64_t next; first < last; first = next) {
       next = std::min(first + 4, last);
       std::span bytes(to + (of(first) - begin), to_size(of(next) - of(first)));
-      file_.read(header_.bytes + of(first), bytes);
+      read_file(header_.bytes + of(first), bytes);
       for (int64_t b = first; b < next; ++b)
         check_block(of(b) / kBlockBytes, bytes.subspan(to_size(of(b) - of(first)), to_size(of(b + 1) - of(b))));
     }
@@ -159,7 +205,7 @@ void SafetensorsFile::fetch(uint64_t begin, uint64_t end, std::byte* to, Stage& 
     }
     const uint64_t n = std::min(end, at + kBlockBytes) - begin;
     if (blocks_.empty() && n >= kOwnRead) {
-      file_.read(header_.bytes + begin, {to, to_size(n)});
+      read_file(header_.bytes + begin, {to, to_size(n)});
     } else {
       fill(stage, block);
       std::memcpy(to, stage.bytes.data() + (begin - at), to_size(n));

@@ -5,6 +5,7 @@
 // of the header with these. What is read is compared with them; other programs pass over them.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -65,6 +66,9 @@ struct FileSum {
   bool operator==(const FileSum&) const = default;
 };
 
+// How many bytes of checkpoints' files this rank has read: counted where its files are opened.
+std::atomic<uint64_t>& bytes_read_by_rank();
+
 // A file of which only what is requested is read. For one thread at a time.
 class SafetensorsFile {
  public:
@@ -81,6 +85,10 @@ class SafetensorsFile {
   // that were written; a file that has been cut off meanwhile.
   void read(const TensorInfo& info, const Dims& from, const Dims& size, Array& out, const Dims& to) const;
   Array read(const TensorInfo& info) const;
+  // Reads all bytes and compares them with the checksums, if there are any. Errors: as read().
+  void verify() const;
+  bool has_checksums() const { return !blocks_.empty() || data_bytes() == 0; }
+  uint64_t data_bytes() const { return file_.size() - header_.bytes; }
   // Gives the file's descriptor and memory back until the next read().
   void rest() {
     file_.close();
@@ -93,13 +101,14 @@ class SafetensorsFile {
     std::vector<std::byte> bytes;
     uint64_t block = UINT64_MAX;
   };
-  uint64_t data_bytes() const { return file_.size() - header_.bytes; }
   void find_checksums(std::span<const std::byte> head, const std::optional<FileSum>& expected);
   void check_block(uint64_t block, std::span<const std::byte> bytes) const;
   void fill(Stage& stage, uint64_t block) const;
   void fetch(uint64_t begin, uint64_t end, std::byte* to, Stage& stage) const;
   void fetch_blocks(uint64_t begin, uint64_t end, std::byte* to) const;
+  void read_file(uint64_t offset, std::span<std::byte> out) const;
 
+  std::atomic<uint64_t>* bytes_read_;
   mutable data::InputFile file_;
   SafetensorsHeader header_;
   std::unordered_map<std::string, size_t> by_name_;

@@ -1,15 +1,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <sstream>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
-#include "holon/base/hash.h"
-#include "holon/base/index.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/parts.h"
 #include "holon/checkpoint/saving.h"
 #include "holon/checkpoint/tree.h"
 #include "holon/checkpoint/world.h"
@@ -22,40 +20,10 @@ using namespace checkpoint;
 
 namespace {
 
-using Named = std::pair<std::string, Tensor>;
-
 constexpr uint64_t kTakesLong = uint64_t{64} << 20;  // bytes of a file
-
-// Large elements first, so that all are aligned in a mapped file.
-void order_for_file(std::vector<Named>& tensors) {
-  std::stable_sort(tensors.begin(), tensors.end(),
-                   [](auto& a, auto& b) { return size_bytes(a.second.dtype()) > size_bytes(b.second.dtype()); });
-}
 
 TensorInfo announced(const std::string& name, const Tensor& t, const Dims& shape) {
   return {name, t.dtype(), shape, 0, 0};
-}
-
-// The ranks are about to communicate for one tensor after the other: they must have the same ones.
-void check_alike(const std::vector<Named>& tensors, const std::string& how) {
-  std::string mine = how;
-  for (auto& [name, t] : tensors)
-    if (t.is_global()) mine += fmt::format("\n{}: {} {} {}", name, holon::name(t.dtype()), t.shape(), t.spec()->str());
-  auto hashes = share("save", std::to_string(hash_text(mine)));
-  if (std::all_of(hashes.begin(), hashes.end(), [&](auto& h) { return h == hashes[0]; })) return;
-  auto all = share("save", mine);
-  for (size_t r = 1; r < all.size(); ++r) {
-    if (all[r] == all[0]) continue;
-    auto line = [](const std::string& text, size_t from) {
-      return from < text.size() ? text.substr(from, text.find('\n', from) - from) : "nothing more";
-    };
-    size_t at = 0;
-    while (at < std::min(all[0].size(), all[r].size()) && line(all[0], at) == line(all[r], at))
-      at += line(all[0], at).size() + 1;
-    fail_value("save: the ranks save different global tensors. The first difference: rank 0 {}; rank {} {}. Pass the "
-               "same object on every rank.",
-               line(all[0], at), r, line(all[r], at));
-  }
 }
 
 fs::path whole_file(const fs::path& path) {
@@ -119,85 +87,6 @@ void save_at(int dst, const Flat& flat, const fs::path& path) {
   });
 }
 
-SavedLayout layout_of(const GlobalSpec& spec) {
-  const Placement& p = spec.placement;
-  return {name(p.device_type()),
-          {p.hierarchy().begin(), p.hierarchy().end()},
-          {p.ranks().begin(), p.ranks().end()},
-          {spec.nd_sbp.begin(), spec.nd_sbp.end()}};
-}
-
-NdSbp without_partial(NdSbp sbp) {
-  for (int a = 0; a < sbp.size(); ++a)
-    if (sbp[a].is_partial()) sbp = sbp.with(a, sbp::broadcast());
-  return sbp;
-}
-
-// Rank 0 says by an id that the save is under way. The ranks write their parts, and say that they have. Rank 0 replaces
-// the index, which is the moment of the save, says so, and sweeps up. A wait in between may fail on some ranks only, so
-// that nobody knows what the others do next: then all that was written stays, for the next save to sweep up.
-void save_parts(Flat flat, const fs::path& path) {
-  const int rank = Context::current().rank(), n = Context::current().world_size();
-  std::unique_ptr<SaveUnderWay> under_way;
-  const std::string id = results_together("save", [&] {
-    if (rank != 0) return std::string();
-    under_way = std::make_unique<SaveUnderWay>(path);
-    run_io(SIZE_MAX, [&] { sweep(path); });
-    return under_way->id();
-  })[0];
-  auto file_of = [&](int r) { return part_file(id, r, n); };
-  Index index{flat.tree, {}, {}};
-  std::vector<TensorInfo> infos;
-  std::vector<Tensor> mine;
-  for (auto& [name, t] : flat.tensors) {
-    IndexEntry entry{t.dtype(), t.shape(), {}, {}};
-    if (t.is_global()) {
-      if (t.nd_sbp().has_partial()) t = to_global(t, t.placement(), without_partial(t.nd_sbp()));
-      entry.layout = layout_of(*t.spec());
-      entry.parts = parts_of(t.shape(), *t.spec(), file_of);
-    } else if (t.numel() > 0) {
-      entry.parts = {{file_of(0), Dims::filled(t.ndim(), 0), t.shape()}};
-    }
-    for (auto& part : entry.parts)
-      if (part.file == file_of(rank)) {
-        infos.push_back(announced(name, t, part.shape));
-        mine.push_back(t);
-      }
-    index.tensors[name] = std::move(entry);
-  }
-  try {
-    auto sums = results_together("save", [&]() -> std::string {
-      make_folder(path);
-      if (infos.empty()) return "";
-      SafetensorsWriter writer(path / file_of(rank), std::move(infos), {}, true);
-      for (auto& t : mine) writer.write(t.array());
-      FileSum sum = writer.commit();
-      return fmt::format("{} {}", sum.bytes, sum.header);
-    });
-    for (int r = 0; r < n; ++r) {
-      FileSum sum;
-      if (std::istringstream(at_index(sums, r)) >> sum.bytes >> sum.header) index.files[file_of(r)] = sum;
-    }
-    together("save", [&] {
-      if (rank != 0) return;
-      std::string text = index_text(index);
-      data::AtomicFile file(path / kIndexFile);
-      run_io(SIZE_MAX, [&] {
-        file.write(text.data(), text.size());
-        file.commit();
-      });
-    });
-  } catch (const StepFailed&) {
-    std::error_code none;
-    fs::remove(path / file_of(rank), none);
-    throw;
-  }
-  if (rank != 0) return;
-  std::error_code none;
-  fs::remove(path / kWholeFile, none);
-  sweep(path);
-}
-
 }  // namespace
 
 void save(const Value& value, const FilePath& given, const SaveOptions& options) {
@@ -217,7 +106,7 @@ void save(const Value& value, const FilePath& given, const SaveOptions& options)
     return save_at(*options.global_dst_rank, flat, path);
   }
   check_alike(flat.tensors, "to the folder " + path.string());
-  save_parts(std::move(flat), path);
+  write_folder(folder_state(std::move(flat)), path);
 }
 
 }  // namespace holon

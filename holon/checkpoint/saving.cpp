@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view kPart = "part-", kEnding = ".safetensors", kUnderWay = ".holon-saving-";
+constexpr int kMostTries = 10;
 
 // The id in a name of part_file(); empty: it is none.
 std::string id_of(std::string_view name) {
@@ -54,13 +55,15 @@ void make_folder(const fs::path& folder) {
 }
 
 SaveUnderWay::SaveUnderWay(const fs::path& folder) {
-  make_folder(folder);
   std::random_device random;
-  do {
+  // Another job may remove the folder while it is empty.
+  for (int tries = 0;; ++tries) {
+    make_folder(folder);
     id_ = fmt::format("{:08x}", random());
     file_ = folder / (std::string(kUnderWay) + id_);
     fd_ = data::create_locked(file_);
-  } while (fd_ < 0 && errno == EEXIST);
+    if (fd_ >= 0 || (errno != EEXIST && (errno != ENOENT || tries == kMostTries))) break;
+  }
   if (fd_ < 0)
     fail_runtime("cannot write into the folder {}: {}. Check its permissions and the free space.", folder.string(),
                  std::strerror(errno));

@@ -87,6 +87,7 @@ _SUBMODULES = {
     "autograd",
     "backends",
     "boxing",
+    "checkpoint",
     "comm",
     "cpu",
     "cuda",

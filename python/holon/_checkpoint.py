@@ -20,7 +20,17 @@ def save(obj, path, global_dst_rank=None):
     _C.save(obj, os.fspath(path), global_dst_rank)
 
 
-def load(path, map_location=None, global_src_rank=None, *, sbp=None):
+def load(
+    path,
+    map_location=None,
+    global_src_rank=None,
+    *,
+    sbp=None,
+    prefix="",
+    select=None,
+    key_map=None,
+    strict=True,
+):
     """Returns what save() wrote to path, or the tensors of any other safetensors file as a dict.
     Nothing in a file is ever run.
 
@@ -30,10 +40,19 @@ def load(path, map_location=None, global_src_rank=None, *, sbp=None):
     tensors become global, broadcast on a placement of it alone; load_state_dict() brings them to the parameters'
     layout. Collective where results are global.
 
+    sbp may be a function of a tensor's name in the file ("model.fc1.weight"). prefix, select and key_map load a part, as
+    a dict of tensors by name: those whose names begin with prefix, which is taken off, as long as select(name) is true,
+    under the names that key_map(name) returns. The functions depend on the name alone. strict: to find none is an
+    error (ValueError).
+
     Errors (RuntimeError): files that are not there, damaged or something else.
     """
     placement = map_location if isinstance(map_location, _C.placement) else None
     device = None if placement is not None else map_location
     if sbp is not None and placement is None:
         raise ValueError("load: sbp requires a placement. Pass that as map_location.")
-    return _C.load(os.fspath(path), global_src_rank, placement, sbp, device)
+    sbp_of = None
+    if callable(sbp) and not isinstance(sbp, type(_C.sbp.broadcast)):
+        sbp, sbp_of = None, sbp
+    path = os.fspath(path)
+    return _C.load(path, global_src_rank, placement, sbp, device, prefix, bool(strict), select, key_map, sbp_of)

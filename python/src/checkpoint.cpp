@@ -1,7 +1,10 @@
-// save and load: Python's objects as the core's values and back.
-#include "holon/checkpoint/checkpoint.h"
+// save, load and Checkpointer: Python's objects as the core's values and back.
+#include "holon/checkpoint.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/vector.h>
+
+#include <functional>
 
 #include "args.h"
 #include "bind.h"
@@ -99,6 +102,93 @@ nb::object object_of(const Value& v) {
   return out;
 }
 
+LoadOptions load_options(PlacementHandle placement, SbpHandle sbp, nb::handle device) {
+  LoadOptions options;
+  if (!placement.is_none()) options.placement = expect_placement(placement, "load");
+  if (!sbp.is_none()) options.sbp = expect_nd_sbp(sbp, "load");
+  if (!device.is_none()) options.device = expect_device(device, "load");
+  return options;
+}
+
+// A function of Python's on a tensor's name. Its object lives as long as the call that it is passed to.
+template <class T, class Convert>
+std::function<T(const std::string&)> by_name(nb::handle function, Convert convert) {
+  return [function, convert](const std::string& name) -> T {
+    nb::gil_scoped_acquire gil;
+    return convert(function(name));
+  };
+}
+
+void bind_checkpointer(nb::module_& m) {
+  using namespace nb::literals;
+  using checkpoint::Checkpointer;
+  nb::class_<Checkpointer>(m, "Checkpointer", "The checkpoints in a folder: holon.checkpoint.Checkpointer's core.")
+      .def(
+          "__init__",
+          [](Checkpointer* self, const std::string& folder, std::optional<int64_t> keep, bool asynchronous, bool skip) {
+            nb::gil_scoped_release released;
+            new (self)
+                Checkpointer(folder,
+                             {.keep = keep,
+                              .asynchronous = asynchronous,
+                              .while_saving = skip ? checkpoint::WhileSaving::kSkip : checkpoint::WhileSaving::kWait});
+          },
+          "folder"_a, "keep"_a.none(), "asynchronous"_a, "skip"_a)
+      .def(
+          "save",
+          [](Checkpointer& self, int64_t step, nb::handle obj, nb::handle own) {
+            Value value = value_of(obj.ptr(), "", 0), mine = value_of(own.ptr(), "", 0);
+            nb::gil_scoped_release released;
+            return self.save(step, value, mine);
+          },
+          "step"_a, "obj"_a.none(), "own"_a.none(), "Saves a checkpoint; returns False if it was skipped.")
+      .def(
+          "wait",
+          [](Checkpointer& self) {
+            nb::gil_scoped_release released;
+            self.wait();
+          },
+          "Waits for the save that is under way.")
+      .def(
+          "steps", [](const Checkpointer& self) { return self.steps(); }, "The steps of the complete checkpoints.")
+      .def(
+          "load",
+          [](Checkpointer& self, std::optional<int64_t> step, PlacementHandle placement, SbpHandle sbp,
+             nb::handle device) -> nb::object {
+            const LoadOptions options = load_options(placement, sbp, device);
+            std::optional<checkpoint::Checkpoint> found;
+            {
+              nb::gil_scoped_release released;
+              found = self.load(step, options);
+            }
+            if (!found) return nb::none();
+            const RandomState& r = found->random;
+            return nb::make_tuple(found->step, object_of(found->value), object_of(found->own),
+                                  nb::make_tuple(r.seed, r.seeded, r.local_counter, r.global_counter));
+          },
+          "step"_a.none(), "placement"_a.none(), "sbp"_a.none(), "device"_a.none(),
+          "(step, object, own, random state) of a checkpoint, or None.")
+      .def(
+          "path", [](const Checkpointer& self, int64_t step) { return self.path(step); }, "step"_a,
+          "The folder of a step's checkpoint.");
+  m.def(
+      "verify_checkpoint",
+      [](const std::string& path) {
+        checkpoint::Verified found;
+        {
+          nb::gil_scoped_release released;
+          found = checkpoint::verify(path);
+        }
+        nb::dict d;
+        d["files"] = found.files;
+        d["tensors"] = found.tensors;
+        d["bytes"] = found.bytes;
+        d["unchecked_bytes"] = found.unchecked_bytes;
+        return nb::typed<nb::dict, nb::str, int>(d);
+      },
+      "path"_a, "Compares all checksums of what was saved.");
+}
+
 }  // namespace
 
 void bind_checkpoint(nb::module_& m) {
@@ -114,11 +204,22 @@ void bind_checkpoint(nb::module_& m) {
   m.def(
       "load",
       [](const std::string& path, std::optional<int> global_src_rank, PlacementHandle placement, SbpHandle sbp,
-         nb::handle device) {
-        LoadOptions options{.global_src_rank = global_src_rank};
-        if (!placement.is_none()) options.placement = expect_placement(placement, "load");
-        if (!sbp.is_none()) options.sbp = expect_nd_sbp(sbp, "load");
-        if (!device.is_none()) options.device = expect_device(device, "load");
+         nb::handle device, const std::string& prefix, bool strict, nb::handle select, nb::handle key_map,
+         nb::handle sbp_of) {
+        LoadOptions options = load_options(placement, sbp, device);
+        options.global_src_rank = global_src_rank;
+        options.prefix = prefix;
+        options.strict = strict;
+        if (!select.is_none())
+          options.select = by_name<bool>(select, [](nb::handle answer) { return PyObject_IsTrue(answer.ptr()) > 0; });
+        if (!key_map.is_none())
+          options.rename = by_name<std::string>(key_map, [](nb::handle answer) {
+            if (!PyUnicode_Check(answer.ptr()))
+              fail_type("load: key_map must return a string, and returned {}.", describe(answer.ptr()));
+            return nb::cast<std::string>(answer);
+          });
+        if (!sbp_of.is_none())
+          options.sbp_of = by_name<NdSbp>(sbp_of, [](nb::handle answer) { return expect_nd_sbp(answer, "load"); });
         Value value;
         {
           nb::gil_scoped_release released;
@@ -126,8 +227,10 @@ void bind_checkpoint(nb::module_& m) {
         }
         return object_of(value);
       },
-      "path"_a, "global_src_rank"_a.none(), "placement"_a.none(), "sbp"_a.none(), "device"_a.none(),
-      "Reads what save() wrote.");
+      "path"_a, "global_src_rank"_a.none(), "placement"_a.none(), "sbp"_a.none(), "device"_a.none(), "prefix"_a,
+      "strict"_a, "select"_a.none(), "key_map"_a.none(), "sbp_of"_a.none(), "Reads what save() wrote.");
+  m.def("bytes_read", checkpoint::bytes_read, "How many bytes of checkpoints' files this rank has read so far.");
+  bind_checkpointer(m);
 }
 
 }  // namespace holon::python

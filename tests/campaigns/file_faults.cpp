@@ -103,6 +103,10 @@ int unlink(const char* path) {
   Call call("unlink", path);
   return next<int (*)(const char*)>("unlink")(path);
 }
+int rmdir(const char* path) {
+  Call call("rmdir", path);
+  return next<int (*)(const char*)>("rmdir")(path);
+}
 int remove(const char* path) {
   Call call("remove", path);
   return next<int (*)(const char*)>("remove")(path);

@@ -84,16 +84,16 @@ def in_child(function):
 class Plan:
     """What goes wrong in a round."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, saves=1):
         rng = random.Random(seed * 7919 + 5)
         self.world = rng.randint(2, 4)
         self.none = rng.random() < 0.15
         self.signal = rng.choice([signal.SIGINT, signal.SIGINT, signal.SIGKILL])
         self.by_call = rng.random() < 0.75
         self.rank = rng.choice([0, 0, rng.randrange(self.world)])  # at whose call: rank 0 makes the most
-        self.at = rng.randrange(MOST_CALLS) if self.rank == 0 else rng.randrange(9)
+        self.at = rng.randrange(saves * (MOST_CALLS if self.rank == 0 else 9))
         self.after = rng.random() < 0.5
-        self.delay = rng.uniform(0, 0.03)
+        self.delay = rng.uniform(0, saves * 0.03)
         others = [r for r in range(self.world) if r != self.rank]
         targets = [[self.rank], [rng.choice(others)]]
         if self.signal == signal.SIGINT:
@@ -102,8 +102,8 @@ class Plan:
         self.wait = rng.choice([0, 0.005, 0.03])
 
 
-def save(plan, rank, folder, step, pids, library):
-    obj = state(rank, plan.world, step)
+def get_ready(plan, rank, pids, library):
+    """Says that the rank is ready, and prepares the fault if it is to come at a call of this rank."""
     import holon
 
     holon.comm.barrier()
@@ -121,20 +121,27 @@ def save(plan, rank, folder, step, pids, library):
             int(plan.wait * 1e6),
             int(plan.after),
         )
+
+
+def save(plan, rank, folder, step, pids, library):
+    obj = state(rank, plan.world, step)
+    import holon
+
+    get_ready(plan, rank, pids, library)
     holon.save(obj, folder)
 
 
-def one_round(seed, folder, library, before, faults=True):
+def run_world(plan, body):
+    """Runs body(rank, pids) on the plan's ranks, and lets go wrong what the plan says: each rank's code, what they
+    wrote to stderr, and the seconds that it took."""
     from campaign import free_port, start_rank
 
-    plan, step, begin = Plan(seed), before + 1, time.monotonic()
-    plan.none |= not faults
+    begin = time.monotonic()
     with tempfile.TemporaryDirectory() as own, tempfile.TemporaryFile("w+") as output:
         pids = os.path.join(own, "pids")
         port, variables = free_port(), {"HOLON_COMM_TIMEOUT_S": str(COMM_TIMEOUT_S)}
         ranks = [
-            start_rank(r, plan.world, port, output, variables, lambda r=r: save(plan, r, folder, step, pids, library))
-            for r in range(plan.world)
+            start_rank(r, plan.world, port, output, variables, lambda r=r: body(r, pids)) for r in range(plan.world)
         ]
         Path(pids + "~").write_text(json.dumps(ranks))
         os.rename(pids + "~", pids)
@@ -155,7 +162,13 @@ def one_round(seed, folder, library, before, faults=True):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.001)
         output.seek(0)
-        said = output.read()
+        return [codes[r] for r in range(plan.world)], output.read(), round(time.monotonic() - begin, 3)
+
+
+def one_round(seed, folder, library, before, faults=True):
+    plan, step = Plan(seed), before + 1
+    plan.none |= not faults
+    codes, said, seconds = run_world(plan, lambda rank, pids: save(plan, rank, folder, step, pids, library))
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     result = {
         "seed": seed,
@@ -163,10 +176,10 @@ def one_round(seed, folder, library, before, faults=True):
         "world": plan.world,
         "before": before,
         "found": in_child(lambda: found_in(folder)),
-        "codes": [codes[r] for r in range(plan.world)],
-        "seconds": round(time.monotonic() - begin, 3),
+        "codes": codes,
+        "seconds": seconds,
         "names": names,
-        "complete": all(code == 0 for code in codes.values()),
+        "complete": all(code == 0 for code in codes),
         "stderr": said[-3000:],
     }
     result["bad"] = verdict(result)
@@ -192,8 +205,8 @@ def verdict(result):
     return bad
 
 
-def stream(folder, first, count):
-    """Runs this program and yields its rounds, each as it ends."""
+def stream(folder, first, count, program=__file__):
+    """Runs a program of rounds, this one, and yields its rounds, each as it ends."""
     from harness.ranks import environment
 
     with tempfile.TemporaryDirectory() as own, tempfile.TemporaryFile("w+") as errors:
@@ -203,7 +216,7 @@ def stream(folder, first, count):
                 "file_faults.cpp needs a C++ compiler and found none: ./dev build installs one, or set CXX"
             )
         process = subprocess.Popen(
-            [sys.executable, __file__, "--folder", folder, "--first", str(first), "--count", str(count)]
+            [sys.executable, program, "--folder", folder, "--first", str(first), "--count", str(count)]
             + ["--library", str(library)],
             env=environment(LD_PRELOAD=library),
             stdout=subprocess.PIPE,
@@ -226,15 +239,15 @@ def run(folder, first, count):
     return list(stream(folder, first, count))
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(one_round=one_round, program=__file__, description=__doc__):
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--folder", required=True, help="its name has the word checkpoint")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--library", help="of build(), which is preloaded; without, this program does both")
     args = parser.parse_args()
     if not args.library:
-        for result in stream(args.folder, args.first, args.count):
+        for result in stream(args.folder, args.first, args.count, program):
             print(json.dumps(result), flush=True)
         return
     import holon  # noqa: F401  (once for all forks)

@@ -8,6 +8,7 @@ import pytest
 from harness.ranks import ROOT, environment
 
 sys.path.insert(0, str(ROOT / "tests/campaigns"))
+import checkpoints  # noqa: E402
 import saves  # noqa: E402
 
 
@@ -21,6 +22,13 @@ def test_saves_that_are_interrupted_lose_nothing(tmp_path, library):
     rounds = saves.run(str(tmp_path / "checkpoint"), 1, 15)
     assert [r for r in rounds if r["bad"]] == []
     assert len(rounds) == 16 and any(not r["complete"] for r in rounds)
+
+
+def test_checkpointers_that_are_interrupted_lose_nothing(tmp_path, library):
+    rounds = list(checkpoints.stream(str(tmp_path / "checkpoint"), 1, 15))
+    assert [r for r in rounds if r["bad"]] == []
+    assert len(rounds) == 16 and any(not r["complete"] for r in rounds)
+    assert {r["asynchronous"] for r in rounds} == {True, False}
 
 
 def test_the_new_folder_and_the_parts_are_on_the_disk_before_the_index(tmp_path, library):
