@@ -9,7 +9,10 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/checkpoint/checkpoint.h"
+#include "holon/checkpoint/dequantize.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/huggingface.h"
+#include "holon/checkpoint/source.h"
 #include "holon/checkpoint/tree.h"
 #include "holon/checkpoint/world.h"
 #include "holon/global/slice.h"
@@ -24,42 +27,6 @@ using namespace checkpoint;
 namespace {
 
 constexpr int kMostTries = 20;
-
-// A saved value whose tensors are read one by one: a file, or a folder of parts.
-class Source {
- public:
-  virtual ~Source() = default;
-  virtual std::string name() const = 0;
-  virtual std::string tree() const = 0;
-  virtual std::vector<TensorInfo> tensors() const = 0;
-  virtual uint32_t fingerprint() const { return 0; }  // the same on all ranks that read the same
-  virtual const SavedLayout* layout(const std::string& tensor) const { return nullptr; }
-  virtual Array read(const std::string& tensor, const Dims& offset, const Dims& shape) = 0;
-};
-
-class FileSource final : public Source {
- public:
-  explicit FileSource(const fs::path& path) : file_(path) {}
-  std::string name() const override { return file_.name(); }
-  std::vector<TensorInfo> tensors() const override { return file_.header().tensors; }
-  uint32_t fingerprint() const override { return file_.fingerprint(); }
-  Array read(const std::string& tensor, const Dims& offset, const Dims& shape) override {
-    const TensorInfo& info = *file_.find(tensor);
-    Array out = Array::empty(shape, info.dtype);
-    file_.read(info, offset, shape, out, Dims::filled(shape.size(), 0));
-    return out;
-  }
-  std::string tree() const override {
-    if (auto it = file_.header().metadata.find(kTreeKey); it != file_.header().metadata.end()) return it->second;
-    // Written by another program: a dict by name.
-    nlohmann::json pairs = nlohmann::json::array();
-    for (auto& t : tensors()) pairs.push_back({t.name, {{"tensor", t.name}}});
-    return nlohmann::json{{"dict", pairs}}.dump();
-  }
-
- private:
-  SafetensorsFile file_;
-};
 
 class FolderSource final : public Source {
  public:
@@ -84,21 +51,28 @@ class FolderSource final : public Source {
   FolderReader reader_;
 };
 
-std::unique_ptr<Source> open(const fs::path& path) {
+std::unique_ptr<Source> open_as_saved(const fs::path& path) {
   std::error_code none;
-  if (!fs::is_directory(path, none)) return std::make_unique<FileSource>(path);
-  const bool parts = fs::exists(path / kIndexFile, none), whole = !parts && fs::exists(path / kWholeFile, none);
+  const bool folder = fs::is_directory(path, none);
+  const bool parts = folder && fs::exists(path / kIndexFile, none), whole = !parts && fs::exists(path / kWholeFile, none);
   if (!parts && !whole)
-    fail_runtime("{} is a folder without {} or {}: nothing was saved there, or the save was not completed.",
-                 path.string(), kIndexFile, kWholeFile);
+    if (auto source = open_huggingface(path)) return source;
+  if (!folder) return open_file(path);
+  if (!parts && !whole)
+    fail_runtime("{} is a folder without {}, {}, {} or {}: nothing was saved there, or the save was not completed.",
+                 path.string(), kIndexFile, kWholeFile, kHuggingFaceFile, kHuggingFaceIndex);
   try {
     if (parts) return std::make_unique<FolderSource>(path);
-    return std::make_unique<FileSource>(path / kWholeFile);
+    return open_file(path / kWholeFile);
   } catch (const Error& e) {
     // The other form has taken its place.
     if (fs::exists(path / (parts ? kIndexFile : kWholeFile), none)) throw;
     throw Superseded(ErrorKind::kRuntime, e.what());
   }
+}
+
+std::unique_ptr<Source> open(const fs::path& path, const LoadOptions& options) {
+  return dequantized(open_as_saved(path), options.dequantize);
 }
 
 // Runs f again while another job replaces what it reads. Pre: on every rank that takes part, it ends alike.
@@ -209,7 +183,7 @@ Value try_load_from(int src, const fs::path& path, const LoadOptions& options) {
   std::string told;
   together("load", [&] {
     if (!here) return;
-    source = open(path);
+    source = open(path, options);
     told = describe(*source);
   });
   told = share_from("load", src, told);
@@ -225,10 +199,10 @@ Value try_load_from(int src, const fs::path& path, const LoadOptions& options) {
 }
 
 // What every rank reads by itself, all of them the same.
-Value load_together(const fs::path& path, const std::function<Value(Source&)>& read) {
+Value load_together(const fs::path& path, const LoadOptions& options, const std::function<Value(Source&)>& read) {
   Value value;
   auto found = results_together("load", [&] {
-    auto source = open(path);
+    auto source = open(path, options);
     value = read(*source);
     return std::to_string(source->fingerprint());
   });
@@ -283,7 +257,7 @@ Value load(const FilePath& given, const LoadOptions& options) {
   std::error_code none;
   bool of_parts = fs::is_directory(path, none) && fs::exists(path / kIndexFile, none);
   const bool alone = !options.placement && (options.device || !of_parts);
-  return until_whole(path, [&] { return alone ? read(*open(path)) : load_together(path, read); });
+  return until_whole(path, [&] { return alone ? read(*open(path, options)) : load_together(path, options, read); });
 }
 
 }  // namespace holon

@@ -8,6 +8,7 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
+#include "holon/checkpoint/huggingface.h"
 #include "holon/checkpoint/tree.h"
 
 namespace holon::python {
@@ -99,26 +100,47 @@ nb::object object_of(const Value& v) {
   return out;
 }
 
+uint64_t bytes_of(PyObject* size) {
+  if (PyLong_Check(size) && !PyBool_Check(size)) {
+    int overflow = 0;
+    const int64_t n = PyLong_AsLongLongAndOverflow(size, &overflow);
+    if (overflow || n < 1) fail_value("save: shard_size is not a number of bytes. Give at least 1.");
+    return static_cast<uint64_t>(n);
+  }
+  if (!PyUnicode_Check(size))
+    fail_type("save: shard_size is {}. Give a number of bytes, or text such as \"5GB\".", describe(size));
+  return checkpoint::parse_bytes(nb::cast<std::string>(nb::handle(size)));
+}
+
 }  // namespace
 
 void bind_checkpoint(nb::module_& m) {
   using namespace nb::literals;
   m.def(
       "save",
-      [](nb::handle obj, const std::string& path, std::optional<int> global_dst_rank) {
+      [](nb::handle obj, const std::string& path, std::optional<int> global_dst_rank, const std::string& format,
+         nb::handle shard_size) {
+        SaveOptions options{.global_dst_rank = global_dst_rank};
+        if (format == "hf")
+          options.format = Format::kHuggingFace;
+        else if (format != "holon")
+          fail_value("save: format is '{}'. Give \"holon\" or \"hf\".", format);
+        if (!shard_size.is_none()) options.shard_bytes = bytes_of(shard_size.ptr());
         Value value = value_of(obj.ptr(), "", 0);
         nb::gil_scoped_release released;
-        save(value, path, {.global_dst_rank = global_dst_rank});
+        save(value, path, options);
       },
-      "obj"_a.none(), "path"_a, "global_dst_rank"_a.none(), "Writes an object to a file or folder.");
+      "obj"_a.none(), "path"_a, "global_dst_rank"_a.none(), "format"_a, "shard_size"_a.none(),
+      "Writes an object to a file or folder.");
   m.def(
       "load",
       [](const std::string& path, std::optional<int> global_src_rank, PlacementHandle placement, SbpHandle sbp,
-         nb::handle device) {
+         nb::handle device, nb::handle dequantize) {
         LoadOptions options{.global_src_rank = global_src_rank};
         if (!placement.is_none()) options.placement = expect_placement(placement, "load");
         if (!sbp.is_none()) options.sbp = expect_nd_sbp(sbp, "load");
         if (!device.is_none()) options.device = expect_device(device, "load");
+        if (!dequantize.is_none()) options.dequantize = expect_dtype(dequantize, "load");
         Value value;
         {
           nb::gil_scoped_release released;
@@ -127,7 +149,7 @@ void bind_checkpoint(nb::module_& m) {
         return object_of(value);
       },
       "path"_a, "global_src_rank"_a.none(), "placement"_a.none(), "sbp"_a.none(), "device"_a.none(),
-      "Reads what save() wrote.");
+      "dequantize"_a.none(), "Reads what save() wrote.");
 }
 
 }  // namespace holon::python
