@@ -2,4 +2,5 @@
 #pragma once
 
 #include "holon/checkpoint/checkpoint.h"
+#include "holon/checkpoint/key_map.h"
 #include "holon/tensor.h"
