@@ -15,6 +15,8 @@ namespace holon::python {
 
 using checkpoint::Value;
 
+void bind_key_map(nb::module_& m);  // in key_map.cpp
+
 namespace {
 
 std::string text_of(PyObject* o, const std::string& path) {
@@ -116,6 +118,7 @@ uint64_t bytes_of(PyObject* size) {
 
 void bind_checkpoint(nb::module_& m) {
   using namespace nb::literals;
+  bind_key_map(m);
   m.def(
       "save",
       [](nb::handle obj, const std::string& path, std::optional<int> global_dst_rank, const std::string& format,
