@@ -5,6 +5,7 @@
 #include <deque>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -168,7 +169,7 @@ class ShardsSource final : public Source {
 
   // Runs f. If it fails, and the index is another meanwhile: Superseded.
   template <class F>
-  auto on_error(F&& f) {
+  std::invoke_result_t<F> on_error(F&& f) {
     try {
       return f();
     } catch (const Error& e) {

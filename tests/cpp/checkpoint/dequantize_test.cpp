@@ -100,7 +100,7 @@ TEST(Dequantize, IsByRequest) {
   Value v = load(folder / "x", {.dequantize = bfloat16});
   std::string names;
   for (auto& [key, value] : v.dict()) names += key.text() + " ";
-  EXPECT_EQ(names, "bias experts plain w ");
+  EXPECT_EQ(names, "w plain experts bias ");
   EXPECT_EQ(v["bias"].tensor().dtype(), bfloat16);
   for (auto name : {"w", "plain", "experts"}) EXPECT_EQ(v[name].tensor().dtype(), bfloat16) << name;
   EXPECT_TRUE(contains(error_of([&] { load(folder / "x", {.dequantize = int32}); }), "weights are floating point"));
@@ -133,7 +133,7 @@ TEST(Dequantize, ScalesThatDoNotFitAreErrors) {
   auto error = [&](const std::vector<RawTensor>& tensors) {
     write_text(folder / "x", safetensors_of(tensors));
     std::string found = error_of([&] { load(folder / "x", {.dequantize = float32}); });
-    if (found != "no error") EXPECT_TRUE(contains(found, (folder / "x").string())) << found;
+    EXPECT_TRUE(found == "no error" || contains(found, (folder / "x").string())) << found;
     return found;
   };
   const RawTensor w{"w", "F8_E4M3", {129, 4}, std::string(129 * 4, '\1')};

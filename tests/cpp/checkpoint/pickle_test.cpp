@@ -57,7 +57,7 @@ TEST(Pickle, PlainContainersComeBack) {
   EXPECT_EQ(v["i"].integer(), -5);
   EXPECT_TRUE(v["t"].get_if<Value::Tuple>());
   EXPECT_EQ(v["t"][1].integer(), 258);
-  EXPECT_TRUE(v["l"][0].is_null());
+  EXPECT_TRUE(v["l"][size_t{0}].is_null());
   EXPECT_EQ(v["l"][1].integer(), 3);
   EXPECT_TRUE(v["b"].boolean());
   EXPECT_EQ(v["f"].number(), M_PI);
@@ -125,11 +125,11 @@ TEST(Pickle, LargeViewsAreReadInPieces) {
   PickleText p;
   p.raw("}(").text("near").tensor("FloatStorage", "0", n, 0, {1000, 100}, {300, 1});
   p.text("far").tensor("FloatStorage", "0", n, 2, {6, 3}, {50000, 1}).text("column");
-  p.tensor("FloatStorage", "0", n, 5, {100000}, {3}).raw("u");
+  p.tensor("FloatStorage", "0", n, 2, {100000}, {3}).raw("u");
   Value v = load_bytes(archive(p, n));
   for (int64_t i = 0; i < 100000; ++i) {
     ASSERT_EQ(v["near"].tensor().array().data<float>()[i], static_cast<float>(i / 100 * 300 + i % 100));
-    ASSERT_EQ(v["column"].tensor().array().data<float>()[i], static_cast<float>(5 + 3 * i));
+    ASSERT_EQ(v["column"].tensor().array().data<float>()[i], static_cast<float>(2 + 3 * i));
   }
   for (int64_t i = 0; i < 18; ++i)
     EXPECT_EQ(v["far"].tensor().array().data<float>()[i], static_cast<float>(2 + i / 3 * 50000 + i % 3));
@@ -173,7 +173,7 @@ TEST(Pickle, ObjectsThatAValueCannotHoldAreNamed) {
   EXPECT_TRUE(contains(refused(PickleText().raw("})K\1s")), "a key that is a tuple"));
   EXPECT_TRUE(contains(refused(PickleText().raw("}").text("a").tensor("ShortStorage", "0", 2, 0, {2}, {1}).raw("s")),
                        "top['a'] has dtype torch.int16"));
-  EXPECT_TRUE(contains(refused(PickleText().raw("\x8a\11000000000"s)), "an integer of 9 bytes"));
+  EXPECT_TRUE(contains(refused(PickleText().raw("\x8a\11" "000000000"s)), "an integer of 9 bytes"));
   EXPECT_TRUE(contains(refused(PickleText().text("\xff")), "not UTF-8"));
   EXPECT_TRUE(contains(refused(PickleText().raw("\x8f")), "the opcode 0x8f"));
 }
@@ -249,7 +249,7 @@ TEST(Zip, EveryByteThatIsChangedIsAnErrorOrHarmless) {
       write_text(folder / "x.pt", damaged);
       const std::string error = error_of([&] { load(folder / "x.pt"); });
       ++(error == "no error" ? read : refused);
-      if (error != "no error") EXPECT_TRUE(contains(error, (folder / "x.pt").string())) << error;
+      EXPECT_TRUE(error == "no error" || contains(error, (folder / "x.pt").string())) << error;
     }
   EXPECT_GT(refused, 300);
   EXPECT_GT(read, 300);  // a flip in a tensor is not noticed: the format has no checksum that is sure to be there
