@@ -12,9 +12,15 @@
 
 namespace holon {
 
+// What save() writes: Holon's own files, or a folder as Hugging Face's libraries have them.
+enum class Format { kHolon, kHuggingFace };
+
 struct SaveOptions {
   // The rank that gets global tensors whole, one after the other, and writes one file, for all. Nothing: see below.
   std::optional<int> global_dst_rank = {};
+  Format format = Format::kHolon;
+  // Of kHuggingFace: the most bytes of tensors in one file; a tensor that is larger has a file for itself.
+  uint64_t shard_bytes = 5'000'000'000;
 };
 
 struct LoadOptions {
@@ -37,6 +43,9 @@ struct LoadOptions {
   bool strict = true;
   // The sbp on the placement by the tensor's name, without the prefix, in place of sbp.
   std::function<NdSbp(const std::string& name)> sbp_of = {};
+  // The floating point dtype that quantised weights are read as: float8 that is scaled by blocks, with its scales
+  // (NAME_scale_inv), and MXFP4 (NAME_blocks and NAME_scales, as NAME). Nothing: float8 as float32, without scales.
+  std::optional<DType> dequantize = {};
 };
 
 // Writes a value to `path`; what was there before stays until all of the new is on the disk.
@@ -46,13 +55,19 @@ struct LoadOptions {
 //    index. What is not global is rank 0's. Collective over the world.
 //  - Without, and with none: one file, written by each rank that calls.
 //
+//  - In the format kHuggingFace, a folder of model.safetensors, or of model-0000i-of-0000n.safetensors and
+//    model.safetensors.index.json. The value is a dict of tensors, and of such dicts, whose keys are joined by dots.
+//    With global tensors, every rank writes its own parts into these files: collective over the world. What is not
+//    global has to be the same on all ranks, and rank 0 writes it.
+//
 // If `path` is a folder, the one file goes into it. Errors: the ranks' global tensors are not alike; a rank cannot
 // write: an error of one rank is raised on all. The value: see checkpoint::flatten().
 void save(const checkpoint::Value& value, const FilePath& path, const SaveOptions& options = {});
 
-// Returns what save() wrote, or the tensors of any safetensors file, as a dict. Tensors of a file are local; those of a
-// folder that were global are so again, with their sbp, or, if the world lacks a rank of their placement, over all its
-// ranks; the options change that. Each rank reads only what it needs. Collective over the world where results are
+// Returns what save() wrote, or, as a dict, the tensors of any safetensors file, of a folder of Hugging Face's, or of
+// its index; or what torch.save() wrote, if it is of tensors and plain containers. Tensors of these are local; those of
+// a folder that were global are so again, with their sbp, or, if the world lacks a rank of their placement, over all
+// its ranks; the options change that. Each rank reads only what it needs. Collective over the world where results are
 // global. Errors (RuntimeError), naming the file: it cannot be opened, is damaged in whatever way, or is something
 // else.
 checkpoint::Value load(const FilePath& path, const LoadOptions& options = {});

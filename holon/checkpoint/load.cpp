@@ -13,9 +13,11 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
+#include "holon/checkpoint/dequantize.h"
 #include "holon/checkpoint/folder.h"
 #include "holon/checkpoint/loading.h"
 #include "holon/checkpoint/read_layout.h"
+#include "holon/checkpoint/source.h"
 #include "holon/checkpoint/tree.h"
 #include "holon/checkpoint/world.h"
 #include "holon/global/slice.h"
@@ -31,91 +33,8 @@ namespace {
 
 constexpr int kMostTries = 20;
 
-// A saved value whose tensors are read one by one: a file, or a folder of parts.
-class Source {
- public:
-  virtual ~Source() = default;
-  virtual std::string name() const = 0;
-  virtual std::string tree() const = 0;
-  virtual std::vector<TensorInfo> tensors() const = 0;
-  virtual uint32_t fingerprint() const { return 0; }  // the same on all ranks that read the same
-  virtual const SavedLayout* layout(const std::string& tensor) const { return nullptr; }
-  virtual std::vector<std::string> own() const { return {}; }
-  // The regions of a tensor that are in files, each in row-major order.
-  virtual std::vector<Region> parts(const TensorInfo& info) const {
-    return {{Dims::filled(info.shape.size(), 0), info.shape}};
-  }
-  virtual Array read(const std::string& tensor, const Dims& offset, const Dims& shape) = 0;
-};
-
-class FileSource final : public Source {
- public:
-  explicit FileSource(const fs::path& path) : file_(path) {}
-  std::string name() const override { return file_.name(); }
-  std::vector<TensorInfo> tensors() const override { return file_.header().tensors; }
-  uint32_t fingerprint() const override { return file_.fingerprint(); }
-  Array read(const std::string& tensor, const Dims& offset, const Dims& shape) override {
-    const TensorInfo& info = *file_.find(tensor);
-    Array out = Array::empty(shape, info.dtype);
-    file_.read(info, offset, shape, out, Dims::filled(shape.size(), 0));
-    return out;
-  }
-  std::string tree() const override {
-    if (auto it = file_.header().metadata.find(kTreeKey); it != file_.header().metadata.end()) return it->second;
-    // Written by another program: a dict by name.
-    nlohmann::json pairs = nlohmann::json::array();
-    for (auto& t : tensors()) pairs.push_back({t.name, {{"tensor", t.name}}});
-    return nlohmann::json{{"dict", pairs}}.dump();
-  }
-
- private:
-  SafetensorsFile file_;
-};
-
-class FolderSource final : public Source {
- public:
-  explicit FolderSource(const fs::path& folder) : reader_(folder) {}
-  std::string name() const override { return reader_.name(); }
-  std::string tree() const override { return reader_.index().tree; }
-  uint32_t fingerprint() const override { return reader_.fingerprint(); }
-  std::vector<std::string> own() const override { return reader_.index().own; }
-  std::vector<Region> parts(const TensorInfo& info) const override {
-    std::vector<Region> out;
-    for (auto& part : reader_.entry(info.name).parts) out.push_back({part.offset, part.shape});
-    return out;
-  }
-  std::vector<TensorInfo> tensors() const override {
-    std::vector<TensorInfo> out;
-    for (auto& [name, entry] : reader_.index().tensors) out.push_back({name, entry.dtype, entry.shape, 0, 0});
-    return out;
-  }
-  const SavedLayout* layout(const std::string& tensor) const override {
-    auto& layout = reader_.entry(tensor).layout;
-    return layout ? &*layout : nullptr;
-  }
-  Array read(const std::string& tensor, const Dims& offset, const Dims& shape) override {
-    return reader_.read(tensor, offset, shape);
-  }
-
- private:
-  FolderReader reader_;
-};
-
-std::unique_ptr<Source> open(const fs::path& path) {
-  std::error_code none;
-  if (!fs::is_directory(path, none)) return std::make_unique<FileSource>(path);
-  const bool parts = fs::exists(path / kIndexFile, none), whole = !parts && fs::exists(path / kWholeFile, none);
-  if (!parts && !whole)
-    fail_runtime("{} is a folder without {} or {}: nothing was saved there, or the save was not completed.",
-                 path.string(), kIndexFile, kWholeFile);
-  try {
-    if (parts) return std::make_unique<FolderSource>(path);
-    return std::make_unique<FileSource>(path / kWholeFile);
-  } catch (const Error& e) {
-    // The other form has taken its place.
-    if (fs::exists(path / (parts ? kIndexFile : kWholeFile), none)) throw;
-    throw Superseded(ErrorKind::kRuntime, e.what());
-  }
+std::unique_ptr<Source> open(const fs::path& path, const LoadOptions& options) {
+  return dequantized(open_source(path), options.dequantize);
 }
 
 // Runs f again while another job replaces what it reads. Pre: on every rank that takes part, it ends alike.
@@ -248,7 +167,7 @@ Value try_load_from(int src, const fs::path& path, const LoadOptions& options) {
   std::string told;
   together("load", [&] {
     if (!here) return;
-    source = open(path);
+    source = open(path, options);
     told = describe(*source);
   });
   told = share_from("load", src, told);
@@ -271,7 +190,7 @@ const GlobalSpec* spec_of(const Source& source, const TensorInfo& info, const Lo
 }
 
 Value load_alone(const fs::path& path, const LoadOptions& options) {
-  auto source = open(path);
+  auto source = open(path, options);
   return restore_all(*source, options, [&](const TensorInfo& info) {
     return read_local(*source, info, options.device.value_or(Device()));
   });
@@ -286,7 +205,7 @@ Loaded load_together(const fs::path& path, const LoadOptions& options) {
   std::unique_ptr<Source> source;
   std::vector<Read> all;
   auto found = results_together("load", [&] {
-    source = open(path);
+    source = open(path, options);
     restore_all(*source, options, [&](const TensorInfo& info) -> Tensor {
       auto* spec = spec_of(*source, info, options);
       auto* first = spec ? layout_to_read(spec, info.shape, info.dtype, source->parts(info)) : nullptr;

@@ -18,7 +18,6 @@ struct Format {
 };
 
 constexpr Format kFormats[] = {
-    {"PK\3\4"sv, "a zip archive, as torch.save() and numpy.savez() write them", kTorch},
     {"PK\5\6"sv, "an empty zip archive", ""},
     {"\x80\2"sv, "a pickle, as older torch.save() writes them", kTorch},
     {"\x80\3"sv, "a pickle of Python", kTorch},
@@ -42,8 +41,6 @@ std::string other_format(std::span<const std::byte> first, std::string_view name
     const auto slash = name.rfind('/');
     if (name.substr(slash == name.npos ? 0 : slash + 1) == kIndexFile)
       return "it is the index of a folder that save() wrote. Load the folder.";
-    if (name.ends_with(".index.json"))
-      return "it is an index of the files that contain the tensors. Load the files that it names, one by one.";
     return "it is text, perhaps JSON. Name a safetensors file.";
   }
   for (auto& f : kFormats)

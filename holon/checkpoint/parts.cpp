@@ -112,6 +112,11 @@ std::vector<std::vector<Share>> share_out(std::span<const SavedTensor> tensors, 
   return all;
 }
 
+void sum_partials(std::vector<std::pair<std::string, Tensor>>& tensors) {
+  for (auto& [name, t] : tensors)
+    if (t.is_global() && t.nd_sbp().has_partial()) t = to_global(t, t.placement(), without_partial(t.nd_sbp()));
+}
+
 void order_for_file(std::vector<std::pair<std::string, Tensor>>& tensors) {
   std::stable_sort(tensors.begin(), tensors.end(),
                    [](auto& a, auto& b) { return size_bytes(a.second.dtype()) > size_bytes(b.second.dtype()); });
@@ -142,8 +147,8 @@ FolderState folder_state(Flat flat) {
   const int rank = Context::current().rank();
   FolderState state{std::move(flat.tree), {}, {}, {}};
   std::vector<Array> arrays;
+  sum_partials(flat.tensors);
   for (auto& [name, t] : flat.tensors) {
-    if (t.is_global() && t.nd_sbp().has_partial()) t = to_global(t, t.placement(), without_partial(t.nd_sbp()));
     state.tensors.push_back({name, t.dtype(), t.shape(), t.is_global() ? t.spec() : nullptr, {}});
     arrays.push_back(t.array());
   }

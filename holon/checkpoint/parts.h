@@ -46,6 +46,8 @@ struct FolderState {
 
 // Errors (ValueError): the ranks' global tensors are not the same, or `how` is another text. Collective over the world.
 void check_alike(const std::vector<std::pair<std::string, Tensor>>& tensors, const std::string& how);
+// Global tensors of partial sums become broadcast. Collective over the ranks of each.
+void sum_partials(std::vector<std::pair<std::string, Tensor>>& tensors);
 // Puts large elements first, so that all are aligned in a mapped file.
 void order_for_file(std::vector<std::pair<std::string, Tensor>>& tensors);
 

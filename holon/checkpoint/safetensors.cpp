@@ -272,28 +272,36 @@ Array SafetensorsFile::read(const TensorInfo& info) const {
   return out;
 }
 
-SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorInfo> tensors,
-                                     const Metadata& metadata, bool checksums)
-    : file_(path), tensors_(std::move(tensors)) {
+std::string header_text(std::vector<TensorInfo>& tensors, const Metadata& metadata) {
   json header = json::object();
   if (!metadata.empty()) header[kMetadata] = metadata;
-  for (auto& t : tensors_) {
+  uint64_t at = 0;
+  for (auto& t : tensors) {
     if (t.name == kMetadata || header.contains(t.name))
       fail_value("safetensors: the name '{}' is reserved. Give the tensor another.", t.name);
-    t.begin = data_bytes_;
-    t.end = data_bytes_ += *bytes_of(t.shape, t.dtype);
+    t.begin = at;
+    t.end = at += *bytes_of(t.shape, t.dtype);
     header[t.name] = {{"dtype", format_name(t.dtype)},
                       {"shape", std::vector<int64_t>(t.shape.begin(), t.shape.end())},
                       {"data_offsets", {t.begin, t.end}}};
   }
-  if (checksums) header[kMetadata][kSumsKey] = kSumsBegin + std::string((1 + blocks_of(data_bytes_)) * kDigits, '0');
-  header_ = header.dump();
-  if (checksums) sums_at_ = sums_place(header_);
-  header_.append((8 - header_.size() % 8) % 8, ' ');  // so that the tensors' bytes are aligned in a mapped file
-  uint64_t size = header_.size();
-  if (size > kLargestHeader)
+  std::string text = header.dump();
+  text.append((8 - text.size() % 8) % 8, ' ');
+  if (text.size() > kLargestHeader)
     fail_value("safetensors: the header of {} tensors has {} bytes; the format allows {}. Save fewer in one file.",
-               tensors_.size(), size, kLargestHeader);
+               tensors.size(), text.size(), kLargestHeader);
+  return text;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<TensorInfo> tensors,
+                                     const Metadata& metadata, bool checksums)
+    : file_(path), tensors_(std::move(tensors)) {
+  for (auto& t : tensors_) data_bytes_ += *bytes_of(t.shape, t.dtype);
+  Metadata all = metadata;
+  if (checksums) all[kSumsKey] = kSumsBegin + std::string((1 + blocks_of(data_bytes_)) * kDigits, '0');
+  header_ = header_text(tensors_, all);
+  if (checksums) sums_at_ = sums_place(header_);
+  uint64_t size = header_.size();
   file_.write(&size, sizeof size);
   file_.write(header_.data(), header_.size());
 }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "holon/array/array.h"
+#include "holon/checkpoint/float8.h"
 #include "holon/data/atomic_file.h"
 #include "holon/data/input_file.h"
 #include "holon/global/slice.h"
@@ -28,6 +29,7 @@ struct TensorInfo {
   DType dtype = DType::kFloat32;
   Dims shape;
   uint64_t begin = 0, end = 0;  // of its bytes behind the header
+  Float8 float8 = Float8::kNone;  // what its bytes are; dtype is uint8 then
 };
 
 using Metadata = std::map<std::string, std::string>;
@@ -53,6 +55,11 @@ std::string_view format_name(DType dtype);
 std::optional<DType> dtype_of_format(std::string_view name);
 // The number of bytes; nullopt if it is beyond 64 bits.
 std::optional<uint64_t> bytes_of(const Dims& shape, DType dtype);
+
+// The text of a header: metadata, if there is any, and tensors that follow each other in this order, whose places are
+// worked out. Spaces at its end make the tensors' bytes aligned in a mapped file. Errors (ValueError): two tensors of
+// one name; a text that is longer than the format allows.
+std::string header_text(std::vector<TensorInfo>& tensors, const Metadata& metadata);
 
 inline constexpr uint64_t kLargestHeader = 100'000'000;  // as other readers have it
 inline constexpr const char* kMetadata = "__metadata__";

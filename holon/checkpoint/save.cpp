@@ -7,6 +7,7 @@
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/huggingface.h"
 #include "holon/checkpoint/parts.h"
 #include "holon/checkpoint/saving.h"
 #include "holon/checkpoint/tree.h"
@@ -87,6 +88,26 @@ void save_at(int dst, const Flat& flat, const fs::path& path) {
   });
 }
 
+// The folder that Hugging Face's libraries read. Shards are laid out from what all ranks know: that has to be alike.
+void save_for_others(const Value& value, const fs::path& path, const SaveOptions& options) {
+  if (options.global_dst_rank)
+    fail_value("save: in the format hf all ranks write their parts. Leave global_dst_rank out.");
+  if (path.extension() == ".safetensors")
+    fail_value("save: the format hf is a folder of files, and {} is the name of a file. Name a folder.", path.string());
+  if (options.shard_bytes == 0) fail_value("save: the size of a shard is 0 bytes. Give at least 1.");
+  check_only_tensors(value);
+  Flat flat = flatten(value);
+  bool global = false;
+  std::string how = "in the format hf to " + path.string();
+  for (auto& [name, t] : flat.tensors) {
+    global |= t.is_global();
+    if (t.is_local()) how += fmt::format("\n{}: local {} {}", name, holon::name(t.dtype()), t.shape());
+  }
+  if (global) check_alike(flat.tensors, fmt::format("{}\nshards of {} bytes", how, options.shard_bytes));
+  sum_partials(flat.tensors);
+  save_huggingface(flat.tensors, path, options.shard_bytes, global);
+}
+
 }  // namespace
 
 void save(const Value& value, const FilePath& given, const SaveOptions& options) {
@@ -96,6 +117,7 @@ void save(const Value& value, const FilePath& given, const SaveOptions& options)
   if (auto dst = options.global_dst_rank; dst && (*dst < 0 || *dst >= n))
     fail_value("save: global_dst_rank is {}; the ranks of this world are 0 to {}.", *dst, n - 1);
   NoGradGuard guard;
+  if (options.format == Format::kHuggingFace) return save_for_others(value, path, options);
   Flat flat = flatten(value);
   order_for_file(flat.tensors);
   const bool global =

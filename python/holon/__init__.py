@@ -54,6 +54,7 @@ _LAZY = {
     **dict.fromkeys(("RanksError", "World", "world"), "_world"),
     **dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "_notebook"),
     **dict.fromkeys(("load", "save"), "_checkpoint"),
+    "KeyMap": "_key_map",
     **dict.fromkeys(
         (
             "BFloat16Tensor",

@@ -5,7 +5,7 @@ import os
 from . import _C
 
 
-def save(obj, path, global_dst_rank=None):
+def save(obj, path, global_dst_rank=None, *, format="holon", shard_size=None):
     """Writes obj, a nested dict or list of tensors, numbers, strings, bools and None, to path;
     what was there stays until all is written.
 
@@ -14,10 +14,15 @@ def save(obj, path, global_dst_rank=None):
     Values that are not global are those of global_dst_rank, or of rank 0. A file is of the format safetensors, with the
     names of a state dict.
 
+    format="hf": path becomes a folder as Hugging Face's libraries have it, of model.safetensors, or of
+    model-0000i-of-0000n.safetensors and model.safetensors.index.json. Each file has at most shard_size of tensors, a
+    number of bytes or text ("5GB", the default). obj is a dict of tensors, and of such dicts, whose keys are joined by
+    dots. Every rank writes its parts of global tensors into these files; local tensors must be the same on all ranks.
+
     Errors: TypeError, naming the path of keys, for anything else in obj;
     RuntimeError, on all ranks, if one cannot write.
     """
-    _C.save(obj, os.fspath(path), global_dst_rank)
+    _C.save(obj, os.fspath(path), global_dst_rank, format, shard_size)
 
 
 def load(
@@ -30,8 +35,10 @@ def load(
     select=None,
     key_map=None,
     strict=True,
+    dequantize=None,
 ):
-    """Returns what save() wrote to path, or the tensors of any other safetensors file as a dict.
+    """Returns what save() wrote to path. Of any other safetensors file, of a folder of Hugging Face's or its index,
+    returns the tensors as a dict; of a file of torch.save(), what it holds, if that is tensors and plain containers.
     Nothing in a file is ever run.
 
     Tensors of a file are local. Those of a folder that were global come back with their sbp or, where ranks of their
@@ -45,6 +52,9 @@ def load(
     under the names that key_map(name) returns. The functions depend on the name alone. strict: to find none is an
     error (ValueError).
 
+    dequantize: the dtype that quantised weights are read as: float8 with block scales (NAME and NAME_scale_inv) and
+    MXFP4 (NAME_blocks and NAME_scales, as NAME). Without it float8 is float32, without its scales.
+
     Errors (RuntimeError): files that are not there, damaged or something else.
     """
     placement = map_location if isinstance(map_location, _C.placement) else None
@@ -55,4 +65,4 @@ def load(
     if callable(sbp) and not isinstance(sbp, type(_C.sbp.broadcast)):
         sbp, sbp_of = None, sbp
     path = os.fspath(path)
-    return _C.load(path, global_src_rank, placement, sbp, device, prefix, bool(strict), select, key_map, sbp_of)
+    return _C.load(path, global_src_rank, placement, sbp, device, prefix, bool(strict), select, key_map, sbp_of, dequantize)

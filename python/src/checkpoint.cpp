@@ -11,11 +11,14 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
+#include "holon/checkpoint/huggingface.h"
 #include "holon/checkpoint/tree.h"
 
 namespace holon::python {
 
 using checkpoint::Value;
+
+void bind_key_map(nb::module_& m);  // in key_map.cpp
 
 namespace {
 
@@ -100,6 +103,18 @@ nb::object object_of(const Value& v) {
   nb::dict out;
   for (auto& [key, value] : v.dict()) out[object_of(key)] = object_of(value);
   return out;
+}
+
+uint64_t bytes_of(PyObject* size) {
+  if (PyLong_Check(size) && !PyBool_Check(size)) {
+    int overflow = 0;
+    const int64_t n = PyLong_AsLongLongAndOverflow(size, &overflow);
+    if (overflow || n < 1) fail_value("save: shard_size is not a number of bytes. Give at least 1.");
+    return static_cast<uint64_t>(n);
+  }
+  if (!PyUnicode_Check(size))
+    fail_type("save: shard_size is {}. Give a number of bytes, or text such as \"5GB\".", describe(size));
+  return checkpoint::parse_bytes(nb::cast<std::string>(nb::handle(size)));
 }
 
 LoadOptions load_options(PlacementHandle placement, SbpHandle sbp, nb::handle device) {
@@ -193,19 +208,28 @@ void bind_checkpointer(nb::module_& m) {
 
 void bind_checkpoint(nb::module_& m) {
   using namespace nb::literals;
+  bind_key_map(m);
   m.def(
       "save",
-      [](nb::handle obj, const std::string& path, std::optional<int> global_dst_rank) {
+      [](nb::handle obj, const std::string& path, std::optional<int> global_dst_rank, const std::string& format,
+         nb::handle shard_size) {
+        SaveOptions options{.global_dst_rank = global_dst_rank};
+        if (format == "hf")
+          options.format = Format::kHuggingFace;
+        else if (format != "holon")
+          fail_value("save: format is '{}'. Give \"holon\" or \"hf\".", format);
+        if (!shard_size.is_none()) options.shard_bytes = bytes_of(shard_size.ptr());
         Value value = value_of(obj.ptr(), "", 0);
         nb::gil_scoped_release released;
-        save(value, path, {.global_dst_rank = global_dst_rank});
+        save(value, path, options);
       },
-      "obj"_a.none(), "path"_a, "global_dst_rank"_a.none(), "Writes an object to a file or folder.");
+      "obj"_a.none(), "path"_a, "global_dst_rank"_a.none(), "format"_a, "shard_size"_a.none(),
+      "Writes an object to a file or folder.");
   m.def(
       "load",
       [](const std::string& path, std::optional<int> global_src_rank, PlacementHandle placement, SbpHandle sbp,
          nb::handle device, const std::string& prefix, bool strict, nb::handle select, nb::handle key_map,
-         nb::handle sbp_of) {
+         nb::handle sbp_of, nb::handle dequantize) {
         LoadOptions options = load_options(placement, sbp, device);
         options.global_src_rank = global_src_rank;
         options.prefix = prefix;
@@ -220,6 +244,7 @@ void bind_checkpoint(nb::module_& m) {
           });
         if (!sbp_of.is_none())
           options.sbp_of = by_name<NdSbp>(sbp_of, [](nb::handle answer) { return expect_nd_sbp(answer, "load"); });
+        if (!dequantize.is_none()) options.dequantize = expect_dtype(dequantize, "load");
         Value value;
         {
           nb::gil_scoped_release released;
@@ -228,7 +253,8 @@ void bind_checkpoint(nb::module_& m) {
         return object_of(value);
       },
       "path"_a, "global_src_rank"_a.none(), "placement"_a.none(), "sbp"_a.none(), "device"_a.none(), "prefix"_a,
-      "strict"_a, "select"_a.none(), "key_map"_a.none(), "sbp_of"_a.none(), "Reads what save() wrote.");
+      "strict"_a, "select"_a.none(), "key_map"_a.none(), "sbp_of"_a.none(),
+      "dequantize"_a.none(), "Reads what save() wrote.");
   m.def("bytes_read", checkpoint::bytes_read, "How many bytes of checkpoints' files this rank has read so far.");
   bind_checkpointer(m);
 }

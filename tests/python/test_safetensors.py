@@ -75,7 +75,7 @@ def header(text, data=b""):
         (header(b'{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}'), "does not occupy"),
         (header(b'{"a":{"dtype":"F32","shape":[1e30],"data_offsets":[0,0]}}'), "not a list of sizes"),
         (header(b'{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}', b"1234"), "does not occupy"),
-        (header(b'{"a":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}}', b"1"), "F8_E4M3, which Holon does not"),
+        (header(b'{"a":{"dtype":"F4","shape":[1],"data_offsets":[0,1]}}', b"1"), "F4, which Holon does not"),
         (header(b'{"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}}', b"1"), "9 axes"),
         (
             header(

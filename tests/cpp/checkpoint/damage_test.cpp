@@ -194,8 +194,8 @@ TEST(Damage, WhatIsNoRegularFileIsRefusedAtOnce) {
 TEST(OtherFormats, AreKnownByTheirFirstBytes) {
   Folder folder;
   const std::pair<std::string, std::string> files[] = {
-      {"PK\3\4\0\0\10\10 archive/data.pkl and so on"s, "a zip archive, as torch.save()"},
-      {"PK\3\4\x14\0\0\0\0\0 more"s, "a zip archive"},
+      {"PK\3\4\0\0\10\10 archive/data.pkl and so on"s, "The zip archive is truncated or damaged"},
+      {"PK\5\6\0\0\0\0\0\0 more"s, "an empty zip archive"},
       {"\x80\2\x8a\nl\xfc\x9c\x46\xf9 \x6a"s, "a pickle, as older torch.save()"},
       {"\x80\4\x95\x10\0\0\0\0\0\0\0 dict"s, "a pickle"},
       {"\x93NUMPY\1\0v\0{'descr'"s, "an array of NumPy"},
@@ -213,7 +213,7 @@ TEST(OtherFormats, AreKnownByTheirFirstBytes) {
     EXPECT_EQ(found.find("its header should have"), std::string::npos) << found;
   }
   write_text(folder / "model.safetensors.index.json", files[9].first);
-  EXPECT_NE(message([&] { load(folder / "model.safetensors.index.json"); }).find("Load the files that it names"),
+  EXPECT_NE(message([&] { load(folder / "model.safetensors.index.json"); }).find("tensor 'a' should be in model-00001"),
             std::string::npos);
   save_parts(folder / "x");
   EXPECT_NE(message([&] { load(folder / "x" / kIndexFile); }).find("Load the folder"), std::string::npos);

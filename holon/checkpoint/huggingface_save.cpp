@@ -1,0 +1,365 @@
+// A folder of Hugging Face's form, written by all ranks at once: each rank puts its regions where they belong in the
+// shards, whose layout all know beforehand.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <regex>
+#include <set>
+#include <thread>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/fmt.h"
+#include "holon/base/index.h"
+#include "holon/checkpoint/huggingface.h"
+#include "holon/checkpoint/saving.h"
+#include "holon/checkpoint/world.h"
+#include "holon/data/atomic_file.h"
+#include "holon/data/input_file.h"
+#include "holon/global/slice.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/on_device.h"
+
+namespace holon::checkpoint {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+using Named = std::pair<std::string, Tensor>;
+
+constexpr int64_t kPieceBytes = int64_t{64} << 20;  // after so many other ranks hear of it
+constexpr auto kCommitWait = std::chrono::seconds(60);
+
+[[noreturn]] void fail_write(const fs::path& path, int error) {
+  fail_runtime("cannot write {}: {}. Check the folder, its permissions and the free space.", path.string(),
+               std::strerror(error));
+}
+
+// One file of the folder: a header, and tensors behind it.
+struct Shard {
+  std::vector<TensorInfo> infos;
+  std::vector<const Tensor*> tensors;
+  std::string header;  // with its size before it
+  uint64_t bytes = 0;
+};
+
+// In the order of the names given, as many in a shard as fit.
+std::vector<Shard> shards_of(const std::vector<Named>& tensors, uint64_t shard_bytes) {
+  std::vector<std::vector<const Named*>> groups(1);
+  uint64_t used = 0;
+  for (auto& named : tensors) {
+    const uint64_t bytes = *bytes_of(named.second.shape(), named.second.dtype());
+    if (!groups.back().empty() && (bytes > shard_bytes || used > shard_bytes - bytes)) groups.emplace_back(), used = 0;
+    groups.back().push_back(&named);
+    used += bytes;
+  }
+  std::vector<Shard> shards;
+  for (auto& group : groups) {
+    // Large elements first, so that all are aligned in a mapped file.
+    std::stable_sort(group.begin(), group.end(), [](auto* a, auto* b) {
+      return size_bytes(a->second.dtype()) > size_bytes(b->second.dtype());
+    });
+    Shard shard;
+    for (auto* named : group) {
+      shard.infos.push_back({named->first, named->second.dtype(), named->second.shape(), 0, 0});
+      shard.tensors.push_back(&named->second);
+    }
+    // transformers reads no file that does not say this.
+    const std::string text = header_text(shard.infos, {{"format", "pt"}});
+    const uint64_t size = text.size();
+    shard.header = std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
+    shard.bytes = shard.header.size() + (shard.infos.empty() ? 0 : shard.infos.back().end);
+    shards.push_back(std::move(shard));
+  }
+  return shards;
+}
+
+// Which rank writes which region of a tensor: each region once, by the rank that has it and has the least to do so far.
+class Writers {
+ public:
+  explicit Writers(int world_size) : bytes_(to_size(world_size)) {}
+
+  // The region that `rank` writes of the next tensor, if any. Every rank calls for the same tensors in turn.
+  std::optional<Region> next(const Tensor& t, int rank) {
+    const auto item = static_cast<uint64_t>(size_bytes(t.dtype()));
+    if (!t.is_global()) {  // what is not global is rank 0's
+      bytes_[0] += static_cast<uint64_t>(t.numel()) * item;
+      if (rank != 0 || t.numel() == 0) return std::nullopt;
+      return Region{Dims::filled(t.ndim(), 0), t.shape()};
+    }
+    const Placement& p = t.placement();
+    std::map<std::vector<int64_t>, std::vector<int>> members;  // by where their region begins
+    std::map<std::vector<int64_t>, Region> regions;
+    for (int i = 0; i < p.size(); ++i) {
+      Region region = region_of(t.shape(), p, t.nd_sbp(), i);
+      if (region.shape.numel() == 0) continue;
+      std::vector<int64_t> key(region.offset.begin(), region.offset.end());
+      members[key].push_back(static_cast<int>(at_index(p.ranks(), i)));
+      regions[key] = region;
+    }
+    std::optional<Region> mine;
+    for (auto& [key, ranks] : members) {
+      const int writer = *std::min_element(ranks.begin(), ranks.end(), [&](int a, int b) {
+        return std::pair(at_index(bytes_, a), a) < std::pair(at_index(bytes_, b), b);
+      });
+      at_index(bytes_, writer) += static_cast<uint64_t>(regions[key].shape.numel()) * item;
+      if (writer == rank) mine = regions[key];
+    }
+    return mine;
+  }
+
+ private:
+  std::vector<uint64_t> bytes_;
+};
+
+class OutputFile {
+ public:
+  OutputFile(const fs::path& path, int flags) : path_(path) {
+    do fd_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | flags, 0666);
+    while (fd_ < 0 && errno == EINTR);
+    if (fd_ < 0 && errno == ENOENT)
+      fail_runtime("cannot write {}: it is not there, and rank 0 has made it. All ranks have to see the same folder.",
+                   path.string());
+    if (fd_ < 0) fail_write(path_, errno);
+  }
+  ~OutputFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void write(uint64_t at, const std::byte* from, uint64_t bytes) const {
+    while (bytes > 0) {
+      ssize_t n = ::pwrite(fd_, from, to_size(std::min(bytes, uint64_t{1} << 30)), static_cast<off_t>(at));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) fail_write(path_, errno);
+      from += n;
+      at += static_cast<uint64_t>(n);
+      bytes -= static_cast<uint64_t>(n);
+    }
+  }
+  void resize(uint64_t bytes) const {
+    if (::ftruncate(fd_, static_cast<off_t>(bytes)) != 0) fail_write(path_, errno);
+  }
+  void sync() const {
+    if (::fsync(fd_) != 0) fail_write(path_, errno);
+  }
+
+ private:
+  fs::path path_;
+  int fd_ = -1;
+};
+
+// Writes a part of a tensor, which begins at `first` of the file, as runs of bytes that are next to each other there.
+void write_region(const OutputFile& file, uint64_t first, const Dims& shape, const Region& region, const Array& part) {
+  const Array dense = kernels::contiguous(kernels::on_device(part, {}));
+  const auto item = static_cast<int64_t>(size_bytes(dense.dtype));
+  int cut = shape.size() - 1;
+  while (cut > 0 && region.shape[cut] == shape[cut]) --cut;
+  const Dims strides = contiguous_strides(shape);
+  int64_t runs = 1, run = item, begin = 0;
+  for (int a = 0; a < shape.size(); ++a) {
+    (a < cut ? runs : run) *= region.shape[a];
+    begin += region.offset[a] * strides[a] * item;
+  }
+  const std::byte* from = dense.bytes();
+  auto write_run = [&](int64_t index, int64_t at, int64_t bytes) {
+    int64_t place = begin, rest = index;
+    for (int a = cut - 1; a >= 0; --a) place += rest % region.shape[a] * strides[a] * item, rest /= region.shape[a];
+    file.write(first + static_cast<uint64_t>(place + at), from + index * run + at, static_cast<uint64_t>(bytes));
+  };
+  if (run >= kPieceBytes) {
+    for (int64_t i = 0; i < runs; ++i)
+      for (int64_t at = 0; at < run; at += kPieceBytes) {
+        const int64_t n = std::min(kPieceBytes, run - at);
+        run_io(to_size(n), [&] { write_run(i, at, n); });
+      }
+    return;
+  }
+  const int64_t at_once = std::max<int64_t>(1, kPieceBytes / run);
+  for (int64_t next, i = 0; i < runs; i = next) {
+    next = std::min(runs, i + at_once);
+    run_io(to_size((next - i) * run), [&] {
+      for (int64_t k = i; k < next; ++k) write_run(k, 0, run);
+    });
+  }
+}
+
+// Held by one save after the other while it replaces what a folder holds. Where the file system has no locks, by all.
+class CommitLock {
+ public:
+  explicit CommitLock(const fs::path& folder) : fd_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    const auto start = std::chrono::steady_clock::now();
+    while (fd_ >= 0 && ::flock(fd_, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR)) {
+      if (std::chrono::steady_clock::now() - start > kCommitWait) {
+        ::close(fd_);
+        fail_runtime("another save into {} has been at its end for {} s. Is its process stopped?", folder.string(),
+                     kCommitWait.count());
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+  ~CommitLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  CommitLock(const CommitLock&) = delete;
+  CommitLock& operator=(const CommitLock&) = delete;
+
+ private:
+  int fd_;
+};
+
+// Files of the index that is there; nullopt: it cannot be read.
+std::optional<std::set<std::string>> files_of(const fs::path& index) {
+  std::error_code none;
+  if (fs::symlink_status(index, none).type() == fs::file_type::not_found) return std::set<std::string>();
+  try {
+    auto bytes = data::read_whole(index, kLargestHeader);
+    auto map = parse_weight_map({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, index.string());
+    return std::set<std::string>(map.files.begin(), map.files.end());
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+bool is_shard(const std::string& name) {
+  static const std::regex pattern(R"(model(-[0-9a-f]{8})?-\d{5,}-of-\d{5,}\.safetensors)");
+  return std::regex_match(name, pattern);
+}
+
+void rename_file(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_write(to, errno);
+}
+
+std::string index_of(const std::vector<Shard>& shards, const std::vector<std::string>& names) {
+  uint64_t total = 0;
+  json map = json::object();
+  for (size_t i = 0; i < shards.size(); ++i)
+    for (auto& info : shards[i].infos) {
+      map[info.name] = names[i];
+      total += info.end - info.begin;
+    }
+  return json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
+}
+
+// Gives the shards their names, and the folder its new state, in the one call of rename() that its readers notice.
+void commit(const fs::path& folder, const std::vector<Shard>& shards, const std::vector<fs::path>& written,
+            const std::string& id) {
+  CommitLock lock(folder);
+  std::error_code none;
+  const fs::path index = folder / kHuggingFaceIndex, single = folder / kHuggingFaceFile;
+  std::set<std::string> kept;
+  if (shards.size() == 1) {
+    rename_file(written[0], single);
+    data::sync_folder(folder);
+    fs::remove(index, none);
+  } else {
+    const auto before = files_of(index);
+    auto names = [&](std::string_view with) {
+      std::vector<std::string> out;
+      for (size_t i = 0; i < shards.size(); ++i)
+        out.push_back(fmt::format("model-{}{:05}-of-{:05}.safetensors", with, i + 1, shards.size()));
+      return out;
+    };
+    // Files of the state that is there are not replaced before it is.
+    auto mine = names("");
+    if (!before || std::any_of(mine.begin(), mine.end(), [&](auto& name) { return before->contains(name); }))
+      mine = names(id + "-");
+    size_t renamed = 0;
+    try {
+      for (; renamed < mine.size(); ++renamed) rename_file(written[renamed], folder / mine[renamed]);
+      data::sync_folder(folder);
+      const std::string text = index_of(shards, mine);
+      data::AtomicFile file(index);
+      file.write(text.data(), text.size());
+      file.commit();
+    } catch (const Error&) {
+      for (size_t i = 0; i < renamed; ++i) fs::remove(folder / mine[i], none);
+      throw;
+    }
+    fs::remove(single, none);
+    kept.insert(mine.begin(), mine.end());
+  }
+  fs::remove(folder / kIndexFile, none);
+  fs::remove(folder / kWholeFile, none);
+  std::vector<fs::path> old;
+  for (fs::directory_iterator it(folder, none), end; !none && it != end; it.increment(none))
+    if (const std::string name = it->path().filename().string(); is_shard(name) && !kept.contains(name))
+      old.push_back(it->path());
+  for (auto& path : old) fs::remove(path, none);
+}
+
+}  // namespace
+
+void save_huggingface(const std::vector<Named>& tensors, const fs::path& path, uint64_t shard_bytes, bool collective) {
+  const int rank = collective ? Context::current().rank() : 0;
+  const auto shards = shards_of(tensors, shard_bytes);
+  std::unique_ptr<SaveUnderWay> under_way;
+  auto step = [&](const std::function<void()>& f) { collective ? together("save", f) : f(); };
+  auto begin = [&]() -> std::string {
+    if (rank != 0) return "";
+    under_way = std::make_unique<SaveUnderWay>(path);
+    run_io(SIZE_MAX, [&] { sweep(path); });
+    return under_way->id();
+  };
+  const std::string id = collective ? results_together("save", begin)[0] : begin();
+  // Names by which the next save knows them, if this one dies.
+  std::vector<fs::path> written;
+  for (size_t i = 0; i < shards.size(); ++i)
+    written.push_back(path / part_file(id, static_cast<int>(i), static_cast<int>(shards.size())));
+  auto undo = [&] {
+    std::error_code none;
+    if (rank == 0)
+      for (auto& file : written) fs::remove(file, none);
+  };
+  auto run = [&] {
+    step([&] {
+      if (rank != 0) return;
+      for (size_t i = 0; i < shards.size(); ++i) {
+        OutputFile file(written[i], O_CREAT | O_EXCL);
+        file.write(0, reinterpret_cast<const std::byte*>(shards[i].header.data()), shards[i].header.size());
+        file.resize(shards[i].bytes);
+      }
+    });
+    step([&] {
+      Writers writers(collective ? Context::current().world_size() : 1);
+      for (size_t i = 0; i < shards.size(); ++i) {
+        std::unique_ptr<OutputFile> file;
+        for (size_t k = 0; k < shards[i].tensors.size(); ++k) {
+          const Tensor& t = *shards[i].tensors[k];
+          const auto region = writers.next(t, rank);
+          if (!region) continue;
+          if (!file) file = std::make_unique<OutputFile>(written[i], 0);
+          write_region(*file, shards[i].header.size() + shards[i].infos[k].begin, t.shape(), *region, t.array());
+        }
+        if (!file && rank == 0) file = std::make_unique<OutputFile>(written[i], 0);
+        if (file) run_io(SIZE_MAX, [&] { file->sync(); });
+      }
+    });
+    step([&] {
+      if (rank == 0) run_io(SIZE_MAX, [&] { commit(path, shards, written, id); });
+    });
+  };
+  try {
+    run();
+  } catch (const StepFailed&) {
+    undo();
+    throw;
+  } catch (const Error&) {
+    if (!collective) undo();  // else nobody knows what the others do next: the next save sweeps up
+    throw;
+  }
+  if (rank == 0) sweep(path);
+}
+
+}  // namespace holon::checkpoint
