@@ -150,6 +150,15 @@ std::string index_text(const Index& index) {
   return text.replace(at, kZeros.size(), sum_of(text, at));
 }
 
+void write_index(const Index& index, const fs::path& folder) {
+  const std::string text = index_text(index);
+  data::AtomicFile file(folder / kIndexFile);
+  run_io(SIZE_MAX, [&] {
+    file.write(text.data(), text.size());
+    file.commit();
+  });
+}
+
 Index parse_index(std::string_view text, std::string_view name) {
   Reader reader(name);
   if (size_t at = sum_place(text); at != text.npos && text.substr(at, kZeros.size()) != sum_of(text, at))

@@ -51,6 +51,8 @@ struct Index {
 };
 
 std::string index_text(const Index& index);
+// Replaces the index of a folder. Errors: it cannot be written.
+void write_index(const Index& index, const std::filesystem::path& folder);
 // Errors (RuntimeError), naming the file: no JSON of this form; parts that overlap, are outside or leave something out;
 // a part's file that is not a plain name; a text that is not the one that was written.
 Index parse_index(std::string_view text, std::string_view name);

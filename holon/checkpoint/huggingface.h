@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "holon/checkpoint/pieces.h"
 #include "holon/checkpoint/source.h"
 #include "holon/checkpoint/value.h"
 
@@ -35,13 +36,13 @@ WeightMap parse_weight_map(std::string_view text, std::string_view name);
 // Superseded where the index is replaced meanwhile.
 std::unique_ptr<Source> open_huggingface(const std::filesystem::path& path);
 
-// Writes tensors as such a folder, shards of at most shard_bytes each, of which a larger tensor has one for itself.
+// Writes weights as such a folder, shards of at most shard_bytes each, of which a larger tensor has one for itself.
 // collective: the ranks of the world write their parts of global tensors straight into the shards; else the caller
 // writes all. What the folder held before is whole until rank 0 replaces the index, or the single file.
 // Pre: the ranks have the same names, dtypes, shapes and specs, none of a partial sum; collective if one is global.
 // Errors: as save(); RuntimeError: a rank does not see the folder.
-void save_huggingface(const std::vector<std::pair<std::string, Tensor>>& tensors, const std::filesystem::path& path,
-                      uint64_t shard_bytes, bool collective);
+void save_huggingface(const std::vector<Weight>& weights, const std::filesystem::path& path, uint64_t shard_bytes,
+                      bool collective);
 
 // Errors, naming the key path (TypeError): something other than a tensor, or a dict of tensors with text as keys;
 // two tensors of one name (ValueError).

@@ -35,8 +35,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-using Named = std::pair<std::string, Tensor>;
-
 constexpr int64_t kPieceBytes = int64_t{64} << 20;  // after so many other ranks hear of it
 constexpr auto kCommitWait = std::chrono::seconds(60);
 
@@ -48,32 +46,29 @@ constexpr auto kCommitWait = std::chrono::seconds(60);
 // One file of the folder: a header, and tensors behind it.
 struct Shard {
   std::vector<TensorInfo> infos;
-  std::vector<const Tensor*> tensors;
+  std::vector<const Weight*> weights;
   std::string header;  // with its size before it
   uint64_t bytes = 0;
 };
 
 // In the order of the names given, as many in a shard as fit.
-std::vector<Shard> shards_of(const std::vector<Named>& tensors, uint64_t shard_bytes) {
-  std::vector<std::vector<const Named*>> groups(1);
+std::vector<Shard> shards_of(const std::vector<Weight>& weights, uint64_t shard_bytes) {
+  std::vector<std::vector<const Weight*>> groups(1);
   uint64_t used = 0;
-  for (auto& named : tensors) {
-    const uint64_t bytes = *bytes_of(named.second.shape(), named.second.dtype());
+  for (auto& w : weights) {
+    const uint64_t bytes = *bytes_of(w.shape, w.dtype);
     if (!groups.back().empty() && (bytes > shard_bytes || used > shard_bytes - bytes)) groups.emplace_back(), used = 0;
-    groups.back().push_back(&named);
+    groups.back().push_back(&w);
     used += bytes;
   }
   std::vector<Shard> shards;
   for (auto& group : groups) {
     // Large elements first, so that all are aligned in a mapped file.
-    std::stable_sort(group.begin(), group.end(), [](auto* a, auto* b) {
-      return size_bytes(a->second.dtype()) > size_bytes(b->second.dtype());
-    });
+    std::stable_sort(group.begin(), group.end(),
+                     [](auto* a, auto* b) { return size_bytes(a->dtype) > size_bytes(b->dtype); });
     Shard shard;
-    for (auto* named : group) {
-      shard.infos.push_back({named->first, named->second.dtype(), named->second.shape(), 0, 0});
-      shard.tensors.push_back(&named->second);
-    }
+    for (auto* w : group) shard.infos.push_back({w->name, w->dtype, w->shape, 0, 0});
+    shard.weights = group;
     // transformers reads no file that does not say this.
     const std::string text = header_text(shard.infos, {{"format", "pt"}});
     const uint64_t size = text.size();
@@ -89,19 +84,19 @@ class Writers {
  public:
   explicit Writers(int world_size) : bytes_(to_size(world_size)) {}
 
-  // The region that `rank` writes of the next tensor, if any. Every rank calls for the same tensors in turn.
-  std::optional<Region> next(const Tensor& t, int rank) {
-    const auto item = static_cast<uint64_t>(size_bytes(t.dtype()));
-    if (!t.is_global()) {  // what is not global is rank 0's
-      bytes_[0] += static_cast<uint64_t>(t.numel()) * item;
-      if (rank != 0 || t.numel() == 0) return std::nullopt;
-      return Region{Dims::filled(t.ndim(), 0), t.shape()};
+  // The region that `rank` writes of the next weight, if any. Every rank calls for the same weights in turn.
+  std::optional<Region> next(const Weight& w, int rank) {
+    const auto item = static_cast<uint64_t>(size_bytes(w.dtype));
+    if (!w.spec) {  // what is not global is rank 0's
+      bytes_[0] += static_cast<uint64_t>(w.shape.numel()) * item;
+      if (rank != 0 || w.shape.numel() == 0) return std::nullopt;
+      return whole(w.shape);
     }
-    const Placement& p = t.placement();
+    const Placement& p = w.spec->placement;
     std::map<std::vector<int64_t>, std::vector<int>> members;  // by where their region begins
     std::map<std::vector<int64_t>, Region> regions;
     for (int i = 0; i < p.size(); ++i) {
-      Region region = region_of(t.shape(), p, t.nd_sbp(), i);
+      Region region = region_of(w.shape, p, w.spec->nd_sbp, i);
       if (region.shape.numel() == 0) continue;
       std::vector<int64_t> key(region.offset.begin(), region.offset.end());
       members[key].push_back(static_cast<int>(at_index(p.ranks(), i)));
@@ -160,7 +155,7 @@ class OutputFile {
   int fd_ = -1;
 };
 
-// Writes a part of a tensor, which begins at `first` of the file, as runs of bytes that are next to each other there.
+// Writes a piece of a tensor, which begins at `first` of the file, as runs of bytes that are next to each other there.
 void write_region(const OutputFile& file, uint64_t first, const Dims& shape, const Region& region, const Array& part) {
   const Array dense = kernels::contiguous(kernels::on_device(part, {}));
   const auto item = static_cast<int64_t>(size_bytes(dense.dtype));
@@ -173,26 +168,13 @@ void write_region(const OutputFile& file, uint64_t first, const Dims& shape, con
     begin += region.offset[a] * strides[a] * item;
   }
   const std::byte* from = dense.bytes();
-  auto write_run = [&](int64_t index, int64_t at, int64_t bytes) {
-    int64_t place = begin, rest = index;
-    for (int a = cut - 1; a >= 0; --a) place += rest % region.shape[a] * strides[a] * item, rest /= region.shape[a];
-    file.write(first + static_cast<uint64_t>(place + at), from + index * run + at, static_cast<uint64_t>(bytes));
-  };
-  if (run >= kPieceBytes) {
-    for (int64_t i = 0; i < runs; ++i)
-      for (int64_t at = 0; at < run; at += kPieceBytes) {
-        const int64_t n = std::min(kPieceBytes, run - at);
-        run_io(to_size(n), [&] { write_run(i, at, n); });
-      }
-    return;
-  }
-  const int64_t at_once = std::max<int64_t>(1, kPieceBytes / run);
-  for (int64_t next, i = 0; i < runs; i = next) {
-    next = std::min(runs, i + at_once);
-    run_io(to_size((next - i) * run), [&] {
-      for (int64_t k = i; k < next; ++k) write_run(k, 0, run);
-    });
-  }
+  run_io(dense.nbytes(), [&] {
+    for (int64_t i = 0; i < runs; ++i) {
+      int64_t place = begin, rest = i;
+      for (int a = cut - 1; a >= 0; --a) place += rest % region.shape[a] * strides[a] * item, rest /= region.shape[a];
+      file.write(first + static_cast<uint64_t>(place), from + i * run, static_cast<uint64_t>(run));
+    }
+  });
 }
 
 // Held by one save after the other while it replaces what a folder holds. Where the file system has no locks, by all.
@@ -301,9 +283,10 @@ void commit(const fs::path& folder, const std::vector<Shard>& shards, const std:
 
 }  // namespace
 
-void save_huggingface(const std::vector<Named>& tensors, const fs::path& path, uint64_t shard_bytes, bool collective) {
+void save_huggingface(const std::vector<Weight>& weights, const fs::path& path, uint64_t shard_bytes,
+                      bool collective) {
   const int rank = collective ? Context::current().rank() : 0;
-  const auto shards = shards_of(tensors, shard_bytes);
+  const auto shards = shards_of(weights, shard_bytes);
   std::unique_ptr<SaveUnderWay> under_way;
   auto step = [&](const std::function<void()>& f) { collective ? together("save", f) : f(); };
   auto begin = [&]() -> std::string {
@@ -335,12 +318,14 @@ void save_huggingface(const std::vector<Named>& tensors, const fs::path& path, u
       Writers writers(collective ? Context::current().world_size() : 1);
       for (size_t i = 0; i < shards.size(); ++i) {
         std::unique_ptr<OutputFile> file;
-        for (size_t k = 0; k < shards[i].tensors.size(); ++k) {
-          const Tensor& t = *shards[i].tensors[k];
-          const auto region = writers.next(t, rank);
+        for (size_t k = 0; k < shards[i].weights.size(); ++k) {
+          const Weight& w = *shards[i].weights[k];
+          const auto region = writers.next(w, rank);
           if (!region) continue;
           if (!file) file = std::make_unique<OutputFile>(written[i], 0);
-          write_region(*file, shards[i].header.size() + shards[i].infos[k].begin, t.shape(), *region, t.array());
+          for_each_piece(*region, size_bytes(w.dtype), kPieceBytes, [&](const Region& piece) {
+            write_region(*file, shards[i].header.size() + shards[i].infos[k].begin, w.shape, piece, w.read(piece));
+          });
         }
         if (!file && rank == 0) file = std::make_unique<OutputFile>(written[i], 0);
         if (file) run_io(SIZE_MAX, [&] { file->sync(); });

@@ -12,9 +12,9 @@
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/pieces.h"
 #include "holon/checkpoint/saving.h"
 #include "holon/checkpoint/world.h"
-#include "holon/data/atomic_file.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops/to_global.h"
@@ -59,12 +59,6 @@ std::map<std::vector<int64_t>, std::pair<int, std::vector<int>>> holders(const G
     group.second.push_back(at_index(p.ranks(), i));
   }
   return out;
-}
-
-Array region_in(const Array& array, const Region& held, const Region& part) {
-  int64_t offset = 0;
-  for (int a = 0; a < part.shape.size(); ++a) offset += (part.offset[a] - held.offset[a]) * array.strides[a];
-  return array.view(part.shape, array.strides, offset);
 }
 
 SavedLayout layout_of(const GlobalSpec& spec) {
@@ -219,13 +213,7 @@ void write_folder(const FolderState& state, const fs::path& path) {
       if (std::istringstream(at_index(sums, r)) >> sum.bytes >> sum.header) index.files[file_of(r)] = sum;
     }
     together("save", [&] {
-      if (rank != 0) return;
-      std::string text = index_text(index);
-      data::AtomicFile file(path / kIndexFile);
-      run_io(SIZE_MAX, [&] {
-        file.write(text.data(), text.size());
-        file.commit();
-      });
+      if (rank == 0) write_index(index, path);
     });
   } catch (const StepFailed&) {
     std::error_code none;

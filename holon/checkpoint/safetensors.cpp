@@ -12,6 +12,7 @@
 #include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/checkpoint/checkpoint.h"
+#include "holon/checkpoint/pieces.h"
 #include "holon/checkpoint/printable.h"
 #include "holon/checkpoint/world.h"
 #include "holon/data/crc32c.h"
@@ -323,6 +324,17 @@ void SafetensorsWriter::write(const Array& array) {
                   array.shape == tensors_[written_].shape,
               "tensor {} of {} differs from what was announced", written_, tensors_.size());
   ++written_;
+  append(array);
+}
+
+void SafetensorsWriter::write(const std::function<Array(const Region&)>& read) {
+  HOLON_CHECK(written_ < tensors_.size(), "tensor {} of {} was not announced", written_, tensors_.size());
+  const TensorInfo& info = tensors_[written_++];
+  for_each_piece(whole(info.shape), size_bytes(info.dtype), static_cast<int64_t>(kPieceBytes),
+                 [&](const Region& piece) { append(read(piece)); });
+}
+
+void SafetensorsWriter::append(const Array& array) {
   if (array.numel() == 0) return;
   const Array dense = kernels::contiguous(kernels::on_device(array, {}));
   const std::span<const std::byte> all(dense.bytes(), dense.nbytes());

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -132,10 +133,13 @@ class SafetensorsWriter {
                     bool checksums = false);
   // The next tensor. Pre: it has the dtype and shape that were announced.
   void write(const Array& array);
+  // The same, in pieces that `read` returns, so that it need not be in memory at once.
+  void write(const std::function<Array(const Region& piece)>& read);
   // Errors (internal): fewer tensors than announced.
   FileSum commit();
 
  private:
+  void append(const Array& array);
   void sum(std::span<const std::byte> bytes);
 
   data::AtomicFile file_;

@@ -9,6 +9,7 @@
 #include "holon/checkpoint/folder.h"
 #include "holon/checkpoint/huggingface.h"
 #include "holon/checkpoint/parts.h"
+#include "holon/checkpoint/pieces.h"
 #include "holon/checkpoint/saving.h"
 #include "holon/checkpoint/tree.h"
 #include "holon/checkpoint/world.h"
@@ -105,7 +106,16 @@ void save_for_others(const Value& value, const fs::path& path, const SaveOptions
   }
   if (global) check_alike(flat.tensors, fmt::format("{}\nshards of {} bytes", how, options.shard_bytes));
   sum_partials(flat.tensors);
-  save_huggingface(flat.tensors, path, options.shard_bytes, global);
+  std::vector<Weight> weights;
+  for (auto& [name, t] : flat.tensors) {
+    const GlobalSpec* spec = t.is_global() ? t.spec() : nullptr;
+    const int index = spec ? spec->placement.index_of(Context::current().rank()) : -1;
+    const Region held = index < 0 ? whole(t.shape()) : region_of(t.shape(), spec->placement, spec->nd_sbp, index);
+    const Array array = t.array();
+    weights.push_back({name, t.dtype(), t.shape(), spec,
+                       [array, held](const Region& region) { return region_in(array, held, region); }});
+  }
+  save_huggingface(weights, path, options.shard_bytes, global);
 }
 
 }  // namespace
