@@ -47,9 +47,9 @@ def load(
     tensors become global, broadcast on a placement of it alone; load_state_dict() brings them to the parameters'
     layout. Collective where results are global.
 
-    sbp may be a function of a tensor's name in the file ("model.fc1.weight"). prefix, select and key_map load a part, as
-    a dict of tensors by name: those whose names begin with prefix, which is taken off, as long as select(name) is true,
-    under the names that key_map(name) returns. The functions depend on the name alone. strict: to find none is an
+    sbp may be a function of a tensor's name in the file ("model.fc1.weight"). prefix, select and key_map load a part,
+    as a dict of tensors by name: those whose names begin with prefix, which is removed, as long as select(name) is
+    true, under the names that key_map(name) returns. The functions depend on the name alone. strict: to find none is an
     error (ValueError).
 
     dequantize: the dtype that quantised weights are read as: float8 with block scales (NAME and NAME_scale_inv) and

@@ -71,8 +71,7 @@ class Checkpointer:
         Errors, on all ranks: RuntimeError, naming the file, if a rank cannot write, or if the last asynchronous save
         has failed, of which the message says the step; then nothing new is saved, and older checkpoints are there.
         """
-        common: dict[str, Any] = {}
-        own: dict[str, Any] = {}
+        common, own = {}, {}
         for name, obj in self._objects.items():
             (own if _is_loader(obj) else common)[name] = obj.state_dict()
         return self._core.save(step, {**common, "extra": extra}, own)

@@ -31,6 +31,61 @@ def test_checkpointers_that_are_interrupted_lose_nothing(tmp_path, library):
     assert {r["asynchronous"] for r in rounds} == {True, False}
 
 
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_calls_that_fail_lose_nothing(tmp_path, library, asynchronous):
+    """Each call of a save fails, once or from there on: the disk is full, or there is no permission."""
+    program = textwrap.dedent("""
+        import ctypes, errno, sys
+        import holon
+        sys.path.insert(0, sys.argv[2])
+        from checkpoints import State
+
+        faults, asynchronous = ctypes.CDLL(sys.argv[1]), sys.argv[3] == "True"
+        state = State(0, 1)
+        checkpoints = holon.checkpoint.Checkpointer("checkpoint", keep=1, state=state, asynchronous=asynchronous)
+        newest, at, failed, succeeded = 0, 0, 0, 0
+        while True:
+            for error, forever in (("ENOSPC", 0), ("ENOSPC", 1), ("EACCES", 1), ("EIO", 0)):
+                step = newest + 1
+                state.set(step)
+                faults.fail_with(at, getattr(errno, error), forever)
+                try:
+                    checkpoints.save(step)
+                    checkpoints.wait()
+                    saved = True
+                except RuntimeError as e:
+                    saved = False
+                    assert f"step {step} was not saved" in str(e) and "checkpoint/step-" in str(e), e
+                calls = faults.calls_made()
+                faults.fail_with(-1, 0, 0)
+                found = holon.checkpoint.Checkpointer("checkpoint", state=state).restore()
+                there = (found.step, state.loaded) if found else (0, 0)
+                allowed = {step} if saved else {step, newest}
+                assert there[0] in allowed and there[1] == there[0], (at, error, forever, there, allowed)
+                for old in checkpoints.steps():
+                    holon.checkpoint.verify(checkpoints.path(old))
+                newest = there[0]
+                failed, succeeded = failed + (not saved), succeeded + saved
+            if calls <= at:
+                break
+            at += 1
+        state.set(newest + 1)
+        checkpoints.save(newest + 1)
+        checkpoints.wait()
+        assert checkpoints.steps() == [newest + 1], checkpoints.steps()
+        print("failed" if failed > 10 and succeeded > 3 and at > 10 else (failed, succeeded, at))
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(library), str(ROOT / "tests/campaigns"), str(asynchronous)],
+        env=environment(LD_PRELOAD=library),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "failed\n"
+
+
 def test_the_new_folder_and_the_parts_are_on_the_disk_before_the_index(tmp_path, library):
     program = textwrap.dedent("""
         import ctypes, os, sys

@@ -1,8 +1,7 @@
 """A training for tests that interrupt one: split weights, dropout, shuffled batches, a schedule and a scaler."""
 
 import holon
-from holon import nn, optim
-from holon.utils.data import DataLoader, TensorDataset
+from holon import nn, optim, utils
 
 
 class Training:
@@ -14,8 +13,8 @@ class Training:
         self.optimizer = optim.AdamW(self.model.parameters(), lr=0.01)
         self.schedule = optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 40)
         self.scaler = holon.amp.GradScaler(init_scale=2.0**10, growth_interval=7)
-        data = TensorDataset(holon.arange(6 * 37).reshape(37, 6).to(holon.float32) / 100)
-        self.loader = DataLoader(
+        data = utils.data.TensorDataset(holon.arange(6 * 37).reshape(37, 6).to(holon.float32) / 100)
+        self.loader = utils.data.DataLoader(
             data, 4, shuffle=True, generator=7, drop_last=True, placement=everywhere, sbp=holon.sbp.split(0)
         )
         self.batches = self.endless()
