@@ -219,10 +219,6 @@ bool is_shard(const std::string& name) {
   return std::regex_match(name, pattern);
 }
 
-void rename_file(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_write(to, errno);
-}
-
 std::string index_of(const std::vector<Shard>& shards, const std::vector<std::string>& names) {
   uint64_t total = 0;
   json map = json::object();
@@ -234,51 +230,79 @@ std::string index_of(const std::vector<Shard>& shards, const std::vector<std::st
   return json{{"metadata", {{"total_size", total}}}, {"weight_map", map}}.dump(2) + "\n";
 }
 
-// Gives the shards their names, and the folder its new state, in the one call of rename() that its readers notice.
+std::vector<std::string> shard_names(size_t n, std::string_view with) {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < n; ++i) out.push_back(fmt::format("model-{}{:05}-of-{:05}.safetensors", with, i + 1, n));
+  return out;
+}
+
+void write_index(const fs::path& folder, const std::vector<Shard>& shards, const std::vector<std::string>& names) {
+  data::sync_folder(folder);
+  const std::string text = index_of(shards, names);
+  data::AtomicFile file(folder / kHuggingFaceIndex);
+  file.write(text.data(), text.size());
+  file.commit();
+}
+
+// Gives files names by a call of the system, all or none of them, and writes an index that has these.
+void name_all(const fs::path& folder, const std::vector<Shard>& shards, const std::vector<fs::path>& files,
+              const std::vector<std::string>& names, int (*call)(const char*, const char*)) {
+  size_t named = 0;
+  try {
+    for (; named < names.size(); ++named)
+      if (call(files[named].c_str(), (folder / names[named]).c_str()) != 0) fail_write(folder / names[named], errno);
+    write_index(folder, shards, names);
+  } catch (const Error&) {
+    std::error_code none;
+    for (size_t i = 0; i < named; ++i) fs::remove(folder / names[i], none);
+    throw;
+  }
+}
+
+void remove_shards(const fs::path& folder, const std::vector<std::string>& kept) {
+  std::error_code none;
+  std::vector<fs::path> old;
+  for (fs::directory_iterator it(folder, none), end; !none && it != end; it.increment(none))
+    if (const std::string name = it->path().filename().string();
+        is_shard(name) && std::find(kept.begin(), kept.end(), name) == kept.end())
+      old.push_back(it->path());
+  for (auto& path : old) fs::remove(path, none);
+}
+
+// Gives the shards their names, and the folder its new state, by one call of rename().
 void commit(const fs::path& folder, const std::vector<Shard>& shards, const std::vector<fs::path>& written,
             const std::string& id) {
   CommitLock lock(folder);
   std::error_code none;
   const fs::path index = folder / kHuggingFaceIndex, single = folder / kHuggingFaceFile;
-  std::set<std::string> kept;
+  const auto plain = shard_names(shards.size(), "");
+  std::vector<std::string> names;
   if (shards.size() == 1) {
-    rename_file(written[0], single);
+    if (::rename(written[0].c_str(), single.c_str()) != 0) fail_write(single, errno);
     data::sync_folder(folder);
     fs::remove(index, none);
   } else {
-    const auto before = files_of(index);
-    auto names = [&](std::string_view with) {
-      std::vector<std::string> out;
-      for (size_t i = 0; i < shards.size(); ++i)
-        out.push_back(fmt::format("model-{}{:05}-of-{:05}.safetensors", with, i + 1, shards.size()));
-      return out;
-    };
     // Files of the state that is there are not replaced before it is.
-    auto mine = names("");
-    if (!before || std::any_of(mine.begin(), mine.end(), [&](auto& name) { return before->contains(name); }))
-      mine = names(id + "-");
-    size_t renamed = 0;
-    try {
-      for (; renamed < mine.size(); ++renamed) rename_file(written[renamed], folder / mine[renamed]);
-      data::sync_folder(folder);
-      const std::string text = index_of(shards, mine);
-      data::AtomicFile file(index);
-      file.write(text.data(), text.size());
-      file.commit();
-    } catch (const Error&) {
-      for (size_t i = 0; i < renamed; ++i) fs::remove(folder / mine[i], none);
-      throw;
-    }
+    const auto before = files_of(index);
+    const bool taken =
+        !before || std::any_of(plain.begin(), plain.end(), [&](auto& name) { return before->contains(name); });
+    names = taken ? shard_names(shards.size(), id + "-") : plain;
+    name_all(folder, shards, written, names, ::rename);
     fs::remove(single, none);
-    kept.insert(mine.begin(), mine.end());
   }
   fs::remove(folder / kIndexFile, none);
   fs::remove(folder / kWholeFile, none);
-  std::vector<fs::path> old;
-  for (fs::directory_iterator it(folder, none), end; !none && it != end; it.increment(none))
-    if (const std::string name = it->path().filename().string(); is_shard(name) && !kept.contains(name))
-      old.push_back(it->path());
-  for (auto& path : old) fs::remove(path, none);
+  remove_shards(folder, names);
+  if (names.empty() || names == plain) return;
+  // Now their own names are free. Both names are there until the index has the second; where a file system has no
+  // links, the first remain.
+  std::vector<fs::path> files;
+  for (auto& name : names) files.push_back(folder / name);
+  try {
+    name_all(folder, shards, files, plain, ::link);
+    remove_shards(folder, plain);
+  } catch (const Error&) {
+  }
 }
 
 }  // namespace

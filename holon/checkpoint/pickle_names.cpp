@@ -26,6 +26,7 @@ constexpr PickleName kNames[] = {
     {"torch._utils", "_rebuild_tensor_v2", PickleUse::kRebuildTensor},
     {"torch._utils", "_rebuild_tensor_v3", PickleUse::kRebuildTensor3},
     {"torch._utils", "_rebuild_parameter", PickleUse::kRebuildParameter},
+    {"torch._utils", "_rebuild_parameter_with_state", PickleUse::kRebuildParameter},
     {"torch._tensor", "_rebuild_from_type_v2", PickleUse::kRebuildFromType},
     {"torch", "Tensor", PickleUse::kTensorClass},
     {"torch.nn.parameter", "Parameter", PickleUse::kTensorClass},

@@ -28,10 +28,10 @@ class TorchSource final : public Source {
  public:
   explicit TorchSource(const std::filesystem::path& path) : zip_(path) {
     const std::string root = find_root();
-    if (auto* order = zip_.find(root + "byteorder"); order && zip_.text(*order, 64) != "little")
+    if (zip_.find(root + "byteorder") && zip_.text(root + "byteorder", 64) != "little")
       fail_runtime("{}: it was written on a big-endian machine. Load and save it there with little-endian byte order.",
                    name());
-    Unpickled found = unpickle(zip_.text(*zip_.find(root + std::string(kPickle)), kLargestPickle), name());
+    Unpickled found = unpickle(zip_.text(root + std::string(kPickle), kLargestPickle), name());
     tree_ = std::move(found.tree);
     uint64_t all = 0;
     for (auto& [tensor, t] : found.tensors) {
@@ -45,8 +45,8 @@ class TorchSource final : public Source {
         fail_runtime("{}: up to '{}', its tensors have more than {} times the bytes of the file, since they repeat the "
                      "same elements. Save copies of them (tensor.contiguous()).",
                      name(), printable(tensor), kMostTimes);
-      auto [it, fresh] = contents_.try_emplace(t.storage, 0);
-      if (fresh) it->second = zip_.content(*storage);
+      if (auto [it, fresh] = contents_.try_emplace(t.storage, 0); fresh)
+        it->second = zip_.content(root + "data/" + t.storage);
       infos_.push_back({tensor, t.dtype, t.shape, 0, 0, t.float8});
       tensors_.emplace(tensor, std::move(t));
     }

@@ -100,15 +100,11 @@ ZipFile::ZipFile(const std::filesystem::path& path) : file_(path) {
     std::string entry_name(reinterpret_cast<const char*>(rest.data()) + kCentralBytes, name_bytes);
     uint64_t packed = number<uint32_t>(rest, 20), size = number<uint32_t>(rest, 24), at = number<uint32_t>(rest, 42);
     read_extra(rest.subspan(kCentralBytes + name_bytes, extra_bytes), {&size, &packed, &at});
-    if (number<uint16_t>(rest, 8) & kEncrypted)
-      fail_runtime("{}: '{}' is encrypted. Decrypt it first.", name(), printable(entry_name));
-    if (number<uint16_t>(rest, 10) != 0 || packed != size)
-      fail_runtime("{}: '{}' is compressed, which torch.save() does not do. Unpack it, and store it without "
-                   "compression.",
-                   name(), printable(entry_name));
-    if (at > directory.at || directory.at - at < kLocalBytes || size > directory.at - at - kLocalBytes)
+    const bool stored = number<uint16_t>(rest, 10) == 0 && !(number<uint16_t>(rest, 8) & kEncrypted);
+    if (stored && packed != size) damaged(name(), "'" + printable(entry_name) + "' has two sizes");
+    if (at > directory.at || directory.at - at < kLocalBytes || packed > directory.at - at - kLocalBytes)
       damaged(name(), "'" + printable(entry_name) + "' is beyond its end");
-    if (!entries_.emplace(entry_name, ZipEntry{at, size}).second)
+    if (!entries_.emplace(entry_name, ZipEntry{at, packed, stored}).second)
       damaged(name(), "'" + printable(entry_name) + "' appears twice");
     rest = rest.subspan(all);
   }
@@ -119,21 +115,29 @@ const ZipEntry* ZipFile::find(const std::string& name) const {
   return it == entries_.end() ? nullptr : &it->second;
 }
 
-uint64_t ZipFile::content(const ZipEntry& entry) const {
+uint64_t ZipFile::content(const std::string& entry_name) const {
+  const ZipEntry* entry = find(entry_name);
+  if (!entry) damaged(name(), "'" + printable(entry_name) + "' is missing");
+  if (!entry->stored)
+    fail_runtime("{}: '{}' is compressed or encrypted, which torch.save() does not do. Unpack it, and store it without "
+                 "compression.",
+                 name(), printable(entry_name));
   std::byte header[kLocalBytes];
-  file_.read(entry.header, header);
+  file_.read(entry->header, header);
   const uint64_t at =
-      entry.header + kLocalBytes + number<uint16_t>(header, 26) + uint64_t{number<uint16_t>(header, 28)};
-  if (number<uint32_t>(header, 0) != kLocal || at > file_.size() || entry.bytes > file_.size() - at)
-    damaged(name(), "an entry is not where its directory says");
+      entry->header + kLocalBytes + number<uint16_t>(header, 26) + uint64_t{number<uint16_t>(header, 28)};
+  if (number<uint32_t>(header, 0) != kLocal || at > file_.size() || entry->bytes > file_.size() - at)
+    damaged(name(), "'" + printable(entry_name) + "' is not where its directory says");
   return at;
 }
 
-std::string ZipFile::text(const ZipEntry& entry, uint64_t most_bytes) const {
-  if (entry.bytes > most_bytes)
-    fail_runtime("{}: an entry has {} bytes; one of its kind has at most {}.", name(), entry.bytes, most_bytes);
-  std::string out(to_size(entry.bytes), '\0');
-  file_.read(content(entry), std::as_writable_bytes(std::span(out)));
+std::string ZipFile::text(const std::string& entry, uint64_t most_bytes) const {
+  const uint64_t at = content(entry), bytes = find(entry)->bytes;
+  if (bytes > most_bytes)
+    fail_runtime("{}: '{}' has {} bytes; an entry of its kind has at most {}.", name(), printable(entry), bytes,
+                 most_bytes);
+  std::string out(to_size(bytes), '\0');
+  file_.read(at, std::as_writable_bytes(std::span(out)));
   return out;
 }
 

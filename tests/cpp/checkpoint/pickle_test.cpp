@@ -229,7 +229,7 @@ TEST(Zip, ArchivesThatAreSomethingElse) {
   EXPECT_TRUE(contains(error(zip_of({{"a.npy", "x"}})), "not one that torch.save() wrote"));
   EXPECT_TRUE(contains(error(zip_of({{"net/data.pkl", none.str()}, {"net/constants.pkl", ""}})), "TorchScript"));
   EXPECT_TRUE(contains(error(zip_of({{"a/data.pkl", none.str()}, {"a/byteorder", "big"}})), "big-endian"));
-  EXPECT_TRUE(contains(error(zip_of({{"a/data.pkl", none.str()}}, 8)), "'a/data.pkl' is compressed"));
+  EXPECT_TRUE(contains(error(zip_of({{"a/data.pkl", none.str()}}, 8)), "'a/data.pkl' is compressed or"));
   EXPECT_TRUE(contains(error(zip_of({{"a/data.pkl", none.str()}, {"a/data.pkl", none.str()}})), "appears twice"));
   EXPECT_TRUE(contains(error("PK\3\4 and nothing more"), "directory cannot be found"));
   const std::string good = archive(PickleText().raw("}").text("w").tensor("FloatStorage", "0", 24, 0, {4}, {1}).raw("s"));
