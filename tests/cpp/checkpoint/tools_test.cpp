@@ -12,6 +12,7 @@
 #include "holon/checkpoint/pieces.h"
 #include "holon/checkpoint/verify.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/dispatch/random_state.h"
 #include "holon/ops.h"
 #include "holon/ops/operators.h"
 #include "tests/cpp/checkpoint/folder.h"
@@ -107,7 +108,7 @@ TEST_F(ToolsTest, ConvertsBothWays) {
 }
 
 TEST_F(ToolsTest, LayoutsStay) {
-  run_ranks(4, [&](int rank) {
+  comm::run_ranks(4, [&](int rank) {
     const Placement all("cpu", {2, 2}, {0, 1, 2, 3});
     const Tensor x = arange(24).reshape({6, 4}).to_global(all, {sbp::broadcast(), sbp::broadcast()});
     save({{"x", x.to_global(all, {sbp::split(0), sbp::split(1)})}}, path("parts"));
