@@ -99,6 +99,7 @@ TEST(Checkpointer, MistakesAreErrors) {
   Folder folder;
   comm::run_ranks(2, [&](int rank) {
     EXPECT_TRUE(contains(message([&] { Checkpointer(folder / "x", {.keep = 0}); }), "keep is 0"));
+    EXPECT_TRUE(contains(message([&] { Checkpointer(folder / "x", {.keep = 1 + rank}); }), "rank 1 keep 2"));
     Checkpointer checkpoints(folder / "x");
     EXPECT_TRUE(contains(message([&] { checkpoints.save(-1, 1); }), "step is -1"));
     EXPECT_TRUE(contains(message([&] { checkpoints.save(rank, state(1)); }), "step-00000000; rank 1"));
