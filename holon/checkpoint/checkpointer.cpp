@@ -260,8 +260,11 @@ Checkpointer::Checkpointer(const FilePath& folder, const CheckpointerOptions& op
   if (impl_->folder.empty()) fail_value("Checkpointer: the folder's path is empty.");
   if (options.keep && *options.keep < 1)
     fail_value("Checkpointer: keep is {}; it must be 1 or more, or nothing to keep all.", *options.keep);
-  together("Checkpointer", [&] {
-    if (Context::current().rank() != 0) return;
+  const auto all = results_together("Checkpointer", [&] {
+    const std::string text =
+        fmt::format("keep {}, asynchronous {}, while_saving {}", options.keep ? std::to_string(*options.keep) : "all",
+                    options.asynchronous, options.while_saving == WhileSaving::kSkip ? "skip" : "wait");
+    if (Context::current().rank() != 0) return text;
     std::error_code failed;
     fs::create_directories(impl_->folder, failed);
     if (failed || !fs::is_directory(impl_->folder, failed))
@@ -272,7 +275,12 @@ Checkpointer::Checkpointer(const FilePath& folder, const CheckpointerOptions& op
       collect(impl_->folder);
       collect_inside(impl_->folder);
     });
+    return text;
   });
+  for (size_t r = 1; r < all.size(); ++r)
+    if (all[r] != all[0])
+      fail_value("Checkpointer: the ranks have different options: rank 0 {}; rank {} {}. Pass the same on every rank.",
+                 all[0], r, all[r]);
   if (options.asynchronous) impl_->handoff.emplace();
 }
 

@@ -23,6 +23,7 @@
 
 namespace holon::checkpoint {
 
+// What save() does while the last one is being written: it waits for it, or saves nothing.
 enum class WhileSaving { kWait, kSkip };
 
 struct CheckpointerOptions {
@@ -30,7 +31,6 @@ struct CheckpointerOptions {
   std::optional<int64_t> keep = 3;
   // save() returns when the state has been copied in memory; a thread writes it.
   bool asynchronous = false;
-  // What save() does while the last one is being written: it waits for it, or saves nothing.
   WhileSaving while_saving = WhileSaving::kWait;
 };
 
@@ -53,7 +53,7 @@ struct Checkpoint {
 class Checkpointer {
  public:
   // Makes the folder, if it is not there, and removes what saves that were killed have left in it. Errors: keep is
-  // below 1; the folder cannot be made. Collective over the world.
+  // below 1; the ranks' options differ; the folder cannot be made. Collective over the world.
   explicit Checkpointer(const FilePath& folder, const CheckpointerOptions& options = {});
   // Waits for a save that is under way; if it fails, a warning is printed.
   ~Checkpointer();

@@ -162,12 +162,14 @@ FolderState folder_state(Flat flat) {
 void copy_own_parts(FolderState& state) {
   for (auto& t : state.tensors) {
     if (!t.mine.defined()) continue;
-    Array here = kernels::on_device(t.mine, {});
-    if (here.storage.get() == t.mine.storage.get()) {
-      here = Array::empty(t.mine.shape, t.dtype);
-      kernels::copy(t.mine, here);
-    }
-    t.mine = std::move(here);
+    run_io(0, [&] {  // here; the others hear that it goes on
+      Array here = kernels::on_device(t.mine, {});
+      if (here.storage.get() == t.mine.storage.get()) {
+        here = Array::empty(t.mine.shape, t.dtype);
+        kernels::copy(t.mine, here);
+      }
+      t.mine = std::move(here);
+    });
   }
 }
 

@@ -1,6 +1,7 @@
 #include "holon/checkpoint/value.h"
 
 #include "holon/base/error.h"
+#include "holon/graph/nn_graph.h"
 
 namespace holon::checkpoint {
 
@@ -64,6 +65,15 @@ Value::Value(const optim::StateDict& state) {
   value_ = Dict{{"tensors", Value(nn::StateDict(state.tensors))}, {"numbers", Value(std::move(numbers))}};
 }
 
+Value::Value(const nn::GraphState& state) {
+  List optimizers, steps;
+  for (auto& optimizer : state.optimizers) optimizers.push_back(optimizer);
+  for (int64_t n : state.steps) steps.push_back(n);
+  value_ = Dict{{"modules", Value(state.modules)},
+                {"optimizers", Value(std::move(optimizers))},
+                {"steps", Value(std::move(steps))}};
+}
+
 const char* Value::kind() const { return kKinds[value_.index()]; }
 
 const Tensor& Value::tensor() const { return expect(get_if<Tensor>(), *this, "Tensor"); }
@@ -115,6 +125,14 @@ optim::StateDict Value::optimizer_state() const {
   optim::StateDict out;
   out.tensors = (*this)["tensors"].state_dict();
   for (auto& [key, value] : (*this)["numbers"].dict()) out.numbers.emplace_back(key.text(), value.number());
+  return out;
+}
+
+nn::GraphState Value::graph_state() const {
+  nn::GraphState out;
+  out.modules = (*this)["modules"].state_dict();
+  for (auto& optimizer : (*this)["optimizers"].list()) out.optimizers.push_back(optimizer.optimizer_state());
+  for (auto& n : (*this)["steps"].list()) out.steps.push_back(n.integer());
   return out;
 }
 

@@ -19,6 +19,10 @@
 #include "holon/optim/optimizer.h"
 #include "holon/tensor/tensor.h"
 
+namespace holon::nn {
+struct GraphState;
+}
+
 namespace holon::checkpoint {
 
 class Value {
@@ -45,9 +49,10 @@ class Value {
   Value(Tuple tuple);
   Value(Dict dict);
   Value(std::initializer_list<std::pair<std::string, Value>> dict);
-  // A module's; an optimizer's, as a dict of "tensors" and "numbers".
+  // A module's; an optimizer's, as a dict of "tensors" and "numbers"; a graph's, of "modules", "optimizers" and "steps".
   Value(const nn::StateDict& state);
   Value(const optim::StateDict& state);
+  Value(const nn::GraphState& state);
   Value(const Value&);
   Value(Value&&) noexcept;
   Value& operator=(const Value&);
@@ -84,6 +89,8 @@ class Value {
   nn::StateDict state_dict() const;
   // For Optimizer::load_state_dict().
   optim::StateDict optimizer_state() const;
+  // For Graph::load_state_dict().
+  nn::GraphState graph_state() const;
 
   // "dict", "Tensor": for messages.
   const char* kind() const;

@@ -11,6 +11,7 @@ from harness.training import Training
 import holon
 from holon import nn, optim
 from holon.checkpoint import Checkpointer, verify
+from holon.utils.data import DataLoader, TensorDataset
 
 S, B = holon.sbp.split, holon.sbp.broadcast
 
@@ -240,6 +241,24 @@ def test_an_error_of_the_last_save_is_seen(tmp_path):
         done = ranks.launch(program, 1, timeout=60, arguments=[way])
         assert (done.returncode != 0) == bool(code), done.stderr
         assert "the checkpoint of step 1 was not saved" in done.stderr
+
+
+def test_while_workers_load_batches(tmp_path):
+    """Workers are forked while a thread writes."""
+    data = TensorDataset(holon.arange(400).reshape(100, 4))
+    loader = DataLoader(data, 4, shuffle=True, generator=1, num_workers=2)
+    state = nn.Linear(500, 500)
+    checkpoints = Checkpointer(tmp_path, model=state, loader=loader, asynchronous=True)
+    seen = []
+    for epoch in range(3):
+        for i, (x,) in enumerate(loader):
+            seen.append(x.tolist())
+            if i % 10 == 0:
+                checkpoints.save(100 * epoch + i)
+    checkpoints.wait()
+    again = DataLoader(data, 4, shuffle=True, generator=1, num_workers=2)
+    assert Checkpointer(tmp_path, model=state, loader=again).restore(210).step == 210
+    assert [x.tolist() for (x,) in again] == seen[61:]
 
 
 def test_parts_by_name(tmp_path):

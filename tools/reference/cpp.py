@@ -82,7 +82,11 @@ PAGES = {
         "Modules and functions of C++ libraries for Python.",
         ["exports/python.h", "exports/value.h"],
     ),
-    "checkpoint": ("Saving and loading", "Files of values.", ["checkpoint/checkpoint.h", "checkpoint/value.h"]),
+    "checkpoint": (
+        "Saving and loading",
+        "Files of values, and checkpoints of a training run.",
+        ["checkpoint/checkpoint.h", "checkpoint/checkpointer.h", "checkpoint/verify.h", "checkpoint/value.h"],
+    ),
 }
 # What holon/holon.h includes that has its own pages.
 ELSEWHERE = {"ops.h"}

@@ -18,6 +18,7 @@
 #include "holon/checkpoint/saving.h"
 #include "holon/checkpoint/verify.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/graph/nn_graph.h"
 #include "holon/nn/layers.h"
 #include "holon/ops/create.h"
 #include "holon/ops/random.h"
@@ -98,6 +99,7 @@ TEST(Checkpointer, MistakesAreErrors) {
   Folder folder;
   comm::run_ranks(2, [&](int rank) {
     EXPECT_TRUE(contains(message([&] { Checkpointer(folder / "x", {.keep = 0}); }), "keep is 0"));
+    EXPECT_TRUE(contains(message([&] { Checkpointer(folder / "x", {.keep = 1 + rank}); }), "rank 1 keep 2"));
     Checkpointer checkpoints(folder / "x");
     EXPECT_TRUE(contains(message([&] { checkpoints.save(-1, 1); }), "step is -1"));
     EXPECT_TRUE(contains(message([&] { checkpoints.save(rank, state(1)); }), "step-00000000; rank 1"));
@@ -228,6 +230,81 @@ TEST(Checkpointer, JobsThatSaveIntoOneFolderAtOnce) {
     EXPECT_EQ(checkpoints.latest(), 11);
     for (int64_t step : checkpoints.steps()) EXPECT_EQ(number_of(checkpoints.load(step)->value), step);
   });
+}
+
+// A job that samples from the newest checkpoint, while the one that trains removes old ones.
+TEST(Checkpointer, WhoReadsTheLatestMeanwhileGetsOneWhole) {
+  Folder folder;
+  comm::run_ranks(2, [&](int) { Checkpointer(folder / "x").save(0, state(0)); });
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    comm::run_ranks(2, [&](int) {
+      Checkpointer checkpoints(folder / "x", {.keep = 1, .asynchronous = true});
+      for (int64_t step = 1; step <= 30; ++step) checkpoints.save(step, state(step));
+    });
+    done = true;
+  });
+  int64_t last = 0;
+  for (int reads = 0; !done || reads < 3; ++reads)
+    comm::run_ranks(2, [&](int rank) {
+      auto found = Checkpointer(folder / "x").load();
+      ASSERT_TRUE(found);
+      EXPECT_EQ(number_of(found->value), found->step);
+      EXPECT_GE(found->step, last);
+      comm::barrier();
+      if (rank == 0) last = found->step;
+    });
+  writer.join();
+  EXPECT_EQ(last, 30);
+}
+
+TEST(Checkpointer, OnSeveralHosts) {
+  Folder folder;
+  const std::vector<int> hosts{0, 0, 1};
+  comm::run_ranks(hosts, [&](int rank) {
+    Checkpointer checkpoints(folder / "x", {.keep = 2, .asynchronous = true});
+    for (int64_t step = 1; step <= 3; ++step) {
+      checkpoints.save(step, state(step), rank);
+      EXPECT_EQ(full({3}, 1, {.placement = Placement::all("cpu"), .sbp = sbp::split(0)}).sum().full().numel(), 1);
+    }
+    auto found = checkpoints.load();
+    EXPECT_EQ(number_of(found->value), 3);
+    EXPECT_EQ(found->own.integer(), rank);
+  });
+}
+
+class Step : public nn::Graph {
+ public:
+  Step() : net(4, 3), adam(net.parameters(), {.lr = 0.1}) {
+    register_module("net", net);
+    add_optimizer(adam);
+  }
+  std::vector<Tensor> build(TensorList inputs) override {
+    Tensor loss = dropout(net(inputs[0]), 0.3).mean();
+    loss.backward();
+    return {loss};
+  }
+  nn::Linear net;
+  optim::AdamW adam;
+};
+
+TEST(Checkpointer, Graphs) {
+  Folder folder;
+  auto losses = [](Step& step) {
+    std::vector<float> out;
+    for (int i = 0; i < 5; ++i) out.push_back(step(ones({2, 4}))[0].array().data<float>()[0]);
+    return out;
+  };
+  Step first, second;
+  Checkpointer checkpoints(folder / "x");
+  losses(first);
+  checkpoints.save(5, {{"graph", first.state_dict()}});
+  const auto want = losses(first);
+  auto found = checkpoints.load();
+  second.load_state_dict(found->value["graph"].graph_state());
+  found->restore_random_state();
+  EXPECT_EQ(losses(second), want);
+  EXPECT_NE(want[0], want[4]);
 }
 
 // Weights split over two ranks; dropout draws random numbers.
