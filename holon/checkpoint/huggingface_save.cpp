@@ -66,9 +66,8 @@ std::vector<Shard> shards_of(const std::vector<Named>& tensors, uint64_t shard_b
   std::vector<Shard> shards;
   for (auto& group : groups) {
     // Large elements first, so that all are aligned in a mapped file.
-    std::stable_sort(group.begin(), group.end(), [](auto* a, auto* b) {
-      return size_bytes(a->second.dtype()) > size_bytes(b->second.dtype());
-    });
+    std::stable_sort(group.begin(), group.end(),
+                     [](auto* a, auto* b) { return size_bytes(a->second.dtype()) > size_bytes(b->second.dtype()); });
     Shard shard;
     for (auto* named : group) {
       shard.infos.push_back({named->first, named->second.dtype(), named->second.shape(), 0, 0});

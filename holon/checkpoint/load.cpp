@@ -54,7 +54,8 @@ class FolderSource final : public Source {
 std::unique_ptr<Source> open_as_saved(const fs::path& path) {
   std::error_code none;
   const bool folder = fs::is_directory(path, none);
-  const bool parts = folder && fs::exists(path / kIndexFile, none), whole = !parts && fs::exists(path / kWholeFile, none);
+  const bool parts = folder && fs::exists(path / kIndexFile, none),
+             whole = !parts && fs::exists(path / kWholeFile, none);
   if (!parts && !whole)
     if (auto source = open_huggingface(path)) return source;
   if (!folder) return open_file(path);

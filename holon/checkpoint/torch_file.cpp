@@ -37,9 +37,10 @@ class TorchSource final : public Source {
     for (auto& [tensor, t] : found.tensors) {
       const ZipEntry* storage = zip_.find(root + "data/" + t.storage);
       if (!storage || storage->bytes < t.storage_bytes)
-        fail_runtime("{}: tensor '{}': its storage '{}' should have {} bytes, and {}. The file is truncated or damaged.",
-                     name(), printable(tensor), printable(t.storage), t.storage_bytes,
-                     storage ? "has " + std::to_string(storage->bytes) : "is missing");
+        fail_runtime(
+            "{}: tensor '{}': its storage '{}' should have {} bytes, and {}. The file is truncated or damaged.", name(),
+            printable(tensor), printable(t.storage), t.storage_bytes,
+            storage ? "has " + std::to_string(storage->bytes) : "is missing");
       if (__builtin_add_overflow(all, *bytes_of(t.shape, t.dtype), &all) ||
           all > kMostTimes * zip_.file_bytes() + kAlwaysBytes)
         fail_runtime("{}: up to '{}', its tensors have more than {} times the bytes of the file, since they repeat the "

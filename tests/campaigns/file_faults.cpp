@@ -99,6 +99,14 @@ int rename(const char* from, const char* to) {
   Call call("rename", to);
   return next<int (*)(const char*, const char*)>("rename")(from, to);
 }
+int link(const char* from, const char* to) {
+  Call call("link", to);
+  return next<int (*)(const char*, const char*)>("link")(from, to);
+}
+int ftruncate(int fd, off_t bytes) {
+  Call call("ftruncate", path_of(fd));
+  return next<int (*)(int, off_t)>("ftruncate")(fd, bytes);
+}
 int unlink(const char* path) {
   Call call("unlink", path);
   return next<int (*)(const char*)>("unlink")(path);

@@ -82,7 +82,11 @@ PAGES = {
         "Modules and functions of C++ libraries for Python.",
         ["exports/python.h", "exports/value.h"],
     ),
-    "checkpoint": ("Saving and loading", "Files of values.", ["checkpoint/checkpoint.h", "checkpoint/value.h"]),
+    "checkpoint": (
+        "Saving and loading",
+        "Files of values.",
+        ["checkpoint/checkpoint.h", "checkpoint/value.h", "checkpoint/key_map.h"],
+    ),
 }
 # What holon/holon.h includes that has its own pages.
 ELSEWHERE = {"ops.h"}
