@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kPickle = "data.pkl";
 constexpr uint64_t kPieceBytes = uint64_t{64} << 20;  // after so many other ranks hear of it
-// Runs that are no further apart are read with what is between them, so many bytes at once.
+// Runs that are at most so far apart are read with what is between them, kStageBytes at once.
 constexpr int64_t kNearBytes = 16384, kStageBytes = 1 << 20;
 // Views may repeat elements, and share a storage; not so that a small file takes any memory.
 constexpr uint64_t kMostTimes = 16, kAlwaysBytes = uint64_t{64} << 20;
