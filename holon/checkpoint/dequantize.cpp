@@ -13,9 +13,9 @@ namespace holon::checkpoint {
 
 namespace {
 
-constexpr int64_t kBlock = 128;   // rows and columns
-constexpr int64_t kGroup = 32;    // numbers of MXFP4 with one scale
-constexpr int64_t kPacked = 16;   // their bytes
+constexpr int64_t kBlock = 128;      // rows and columns
+constexpr int64_t kGroup = 32;       // numbers of MXFP4 with one scale
+constexpr int64_t kPacked = 16;      // their bytes
 constexpr int64_t kGrain = 1 << 16;  // elements that a thread takes at least
 constexpr float kFloat4[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};  // E2M1
 
@@ -210,7 +210,7 @@ class DequantizedSource final : public Source {
 
   std::unique_ptr<Source> source_;
   DType dtype_;
-  bool joined_ = false;  // scales are in other tensors
+  bool joined_ = false;                                   // scales are in other tensors
   std::unordered_map<std::string, Quantized> quantized_;  // by the name that is read
   std::unordered_map<std::string, std::string> packed_;   // names of bytes of MXFP4 -> what they are read as
   std::vector<TensorInfo> tensors_;

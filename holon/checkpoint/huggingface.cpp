@@ -245,9 +245,9 @@ void check_only_tensors(const Value& value) {
 }
 
 uint64_t parse_bytes(std::string_view text) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {{"", 1},          {"B", 1},          {"KB", 1e3},
-                                                            {"MB", 1e6},      {"GB", 1e9},       {"TB", 1e12},
-                                                            {"KIB", 0x1p10},  {"MIB", 0x1p20},   {"GIB", 0x1p30},
+  constexpr std::pair<std::string_view, double> kUnits[] = {{"", 1},         {"B", 1},        {"KB", 1e3},
+                                                            {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
+                                                            {"KIB", 0x1p10}, {"MIB", 0x1p20}, {"GIB", 0x1p30},
                                                             {"TIB", 0x1p40}};
   double number = 0;
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);

@@ -10,8 +10,8 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
-#include "holon/ops/shape.h"
 #include "holon/ops/rearrange.h"
+#include "holon/ops/shape.h"
 
 namespace holon::checkpoint {
 
@@ -33,7 +33,8 @@ std::vector<std::string> variables(const std::string& pattern) {
     const size_t end = pattern.find('}', at);
     const size_t next = pattern.find('{', at + 1);
     if (pattern[at] == '}' || end == pattern.npos || next < end || end == at + 1)
-      fail_value("KeyMap: '{}' has braces without a name. Write a number as {{i}}, and any text as {{name*}}.", pattern);
+      fail_value("KeyMap: '{}' has braces without a name. Write a number as {{i}}, and any text as {{name*}}.",
+                 pattern);
     out.push_back(pattern.substr(at + 1, end - at - 1));
     at = end + 1;
   }
@@ -267,7 +268,8 @@ class Application {
     const int64_t size = whole.shape()[rule.how.axis], sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
     if (size % sum != 0)
       fail_value("KeyMap: '{}' {} cannot be split along axis {} into parts as {}. Correct the rule's parts.",
-                 filled(rule.from[0], group.bindings), whole.shape(), rule.how.axis, fmt::format("{}", fmt::join(parts, " : ")));
+                 filled(rule.from[0], group.bindings), whole.shape(), rule.how.axis,
+                 fmt::format("{}", fmt::join(parts, " : ")));
     for (auto& part : parts) part *= size / sum;
     auto all = split(whole, parts, rule.how.axis);
     for (size_t i = 0; i < all.size(); ++i) emit(filled(rule.to[i], group.bindings), contiguous(all[i]));

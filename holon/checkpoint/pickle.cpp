@@ -80,14 +80,14 @@ enum Op : uint8_t {
 };
 
 enum class Kind : uint8_t { kNone, kBool, kInt, kFloat, kText, kBytes, kTuple, kList, kDict, kName, kStorage, kTensor };
-constexpr const char* kKinds[] = {"None", "bool", "int",  "float", "text",    "bytes object",
+constexpr const char* kKinds[] = {"None",  "bool", "int",  "float", "text",    "bytes object",
                                   "tuple", "list", "dict", "class", "storage", "Tensor"};
 
 using Ref = uint32_t;  // of a node
 
 struct Node {
   Kind kind = Kind::kNone;
-  uint32_t at = 0;  // in items, names, storages or tensors
+  uint32_t at = 0;        // in items, names, storages or tensors
   int64_t integer = 0;    // of a float, its bits
   std::string_view text;  // of the pickle
   double number() const { return std::bit_cast<double>(integer); }
@@ -381,9 +381,7 @@ class Machine {
       case PickleUse::kSize:
         want(1);
         return add_items(Kind::kTuple, std::vector<Ref>(items(arguments[0], Kind::kTuple)));
-      case PickleUse::kDevice:
-        want(1);
-        return add({Kind::kText, 0, 0, text(arguments[0])});
+      case PickleUse::kDevice: want(1); return add({Kind::kText, 0, 0, text(arguments[0])});
       case PickleUse::kRebuildTensor: want(4); return rebuild(arguments, nullptr);
       case PickleUse::kRebuildTensor3:
         want(7);
@@ -409,7 +407,9 @@ class Machine {
     Rebuilt t;
     t.storage = nodes_[arguments[0]].at;
     const Storage& s = storages_[t.storage];
-    auto wrong = [&](std::string_view what) { damaged(fmt::format("a tensor of storage '{}' {}", printable(s.key), what)); };
+    auto wrong = [&](std::string_view what) {
+      damaged(fmt::format("a tensor of storage '{}' {}", printable(s.key), what));
+    };
     if ((s.type->use == PickleUse::kBytes) != (dtype != nullptr)) wrong("has no dtype");
     t.dtype = dtype ? dtype : s.type;
     t.offset = integer(arguments[1]);
@@ -512,8 +512,9 @@ class Machine {
     for (int i = 2; !taken_.insert(unique).second; ++i) unique = fmt::format("{}#{}", base, i);
     const Storage& s = storages_[t.storage];
     const uint64_t item = s.type->use == PickleUse::kBytes ? 1 : t.dtype->item_bytes;
-    out_.tensors.emplace_back(unique, PickledTensor{std::string(s.key), s.items * item, *t.dtype->dtype,
-                                                    t.dtype->float8, t.offset, t.shape, t.strides});
+    out_.tensors.emplace_back(unique,
+                              PickledTensor{std::string(s.key), s.items * item, *t.dtype->dtype, t.dtype->float8,
+                                            t.offset, t.shape, t.strides});
     return {{"tensor", unique}};
   }
 

@@ -27,7 +27,7 @@ struct PickledTensor {
 };
 
 struct Unpickled {
-  std::string tree;  // for restore()
+  std::string tree;                                            // for restore()
   std::vector<std::pair<std::string, PickledTensor>> tensors;  // by their names in the tree
 };
 

@@ -11,9 +11,9 @@
 namespace holon::checkpoint {
 
 enum class PickleUse : uint8_t {
-  kOrderedDict,       // or another dict: (), (pairs) or (dict)
-  kSize,              // torch.Size: a tuple
-  kDevice,            // torch.device: text
+  kOrderedDict,  // or another dict: (), (pairs) or (dict)
+  kSize,         // torch.Size: a tuple
+  kDevice,       // torch.device: text
   kDType,
   kStorage,           // of one dtype
   kBytes,             // of any: an UntypedStorage

@@ -29,7 +29,7 @@ struct TensorInfo {
   std::string name;
   DType dtype = DType::kFloat32;
   Dims shape;
-  uint64_t begin = 0, end = 0;  // of its bytes behind the header
+  uint64_t begin = 0, end = 0;    // of its bytes behind the header
   Float8 float8 = Float8::kNone;  // what its bytes are; dtype is uint8 then
 };
 

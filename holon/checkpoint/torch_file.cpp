@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kPickle = "data.pkl";
 constexpr uint64_t kPieceBytes = uint64_t{64} << 20;  // after so many other ranks hear of it
-// Runs that are no further apart are read with what is between them, so many bytes at once.
+// Runs that are at most so far apart are read with what is between them, kStageBytes at once.
 constexpr int64_t kNearBytes = 16384, kStageBytes = 1 << 20;
 // Views may repeat elements, and share a storage; not so that a small file takes any memory.
 constexpr uint64_t kMostTimes = 16, kAlwaysBytes = uint64_t{64} << 20;
@@ -37,9 +37,10 @@ class TorchSource final : public Source {
     for (auto& [tensor, t] : found.tensors) {
       const ZipEntry* storage = zip_.find(root + "data/" + t.storage);
       if (!storage || storage->bytes < t.storage_bytes)
-        fail_runtime("{}: tensor '{}': its storage '{}' should have {} bytes, and {}. The file is truncated or damaged.",
-                     name(), printable(tensor), printable(t.storage), t.storage_bytes,
-                     storage ? "has " + std::to_string(storage->bytes) : "is missing");
+        fail_runtime(
+            "{}: tensor '{}': its storage '{}' should have {} bytes, and {}. The file is truncated or damaged.", name(),
+            printable(tensor), printable(t.storage), t.storage_bytes,
+            storage ? "has " + std::to_string(storage->bytes) : "is missing");
       if (__builtin_add_overflow(all, *bytes_of(t.shape, t.dtype), &all) ||
           all > kMostTimes * zip_.file_bytes() + kAlwaysBytes)
         fail_runtime("{}: up to '{}', its tensors have more than {} times the bytes of the file, since they repeat the "

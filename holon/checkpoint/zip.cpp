@@ -82,9 +82,7 @@ void read_extra(std::span<const std::byte> extra, std::initializer_list<uint64_t
 
 }  // namespace
 
-bool is_zip(std::span<const std::byte> first) {
-  return first.size() >= 4 && number<uint32_t>(first, 0) == kLocal;
-}
+bool is_zip(std::span<const std::byte> first) { return first.size() >= 4 && number<uint32_t>(first, 0) == kLocal; }
 
 ZipFile::ZipFile(const std::filesystem::path& path) : file_(path) {
   const Directory directory = find_directory(file_);

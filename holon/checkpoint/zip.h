@@ -1,4 +1,4 @@
-// Zip archives whose entries lie in them uncompressed, as torch.save() writes them, read piece by piece.
+// Zip archives whose entries are not compressed, as torch.save() writes them, read piece by piece.
 #pragma once
 
 #include <cstdint>

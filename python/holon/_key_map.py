@@ -13,8 +13,8 @@ class KeyMap:
     A rule is (to, from) or (to, from, options), with a name or a list of names on either side. In a name {i} is a
     number, the same in all names of the rule, and {name*} is any text. options is a dict of
       kind: "same"; "transpose" (of axis and other, 0 and 1); "join", which makes one of the tensors `from` along axis;
-        "split", the reverse; "stack", which makes one of the tensors of all numbers that `to` has not, along a new axis;
-        "unstack", the reverse;
+        "split", the reverse; "stack", which makes one of the tensors of all numbers that `to` has not, along a new
+        axis; "unstack", the reverse;
       axis, other: of these, 0 and 1;
       parts: of "join" and "split", the sizes along axis up to a factor. Without them they are equal.
 
@@ -36,7 +36,9 @@ class KeyMap:
             list(options.pop("parts", [])),
         )
         if options:
-            raise ValueError(f"KeyMap: a rule has no option {next(iter(options))!r}; it has kind, axis, other and parts.")
+            raise ValueError(
+                f"KeyMap: a rule has no option {next(iter(options))!r}; it has kind, axis, other and parts."
+            )
         return rule
 
     def apply(self, state):

@@ -5,6 +5,10 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <string>
+#include <tuple>
+#include <vector>
+
 #include "args.h"
 #include "bind.h"
 #include "holon/base/error.h"

@@ -19,14 +19,14 @@ KEEP, SAVES = 2, 3
 
 
 class State:
-    """As saves.state(), of any step."""
+    """As saves.state(), of any step, with the step."""
 
-    def __init__(self, rank, world):
-        self._rank, self._world, self.loaded = rank, world, None
+    def __init__(self, world):
+        self._world, self.loaded = world, None
         self.set(0)
 
     def set(self, step):
-        self._state = saves.state(self._rank, self._world, step)
+        self._state = {**saves.state(self._world, step), "step": step}
 
     def state_dict(self):
         return self._state
@@ -46,7 +46,7 @@ def mixed(state):
 def train(plan, asynchronous, rank, folder, before, pids, library):
     import holon
 
-    state = State(rank, plan.world)
+    state = State(plan.world)
     checkpoints = holon.checkpoint.Checkpointer(folder, KEEP, state=state, asynchronous=asynchronous)
     if before:
         found = checkpoints.restore()
@@ -76,7 +76,7 @@ def all_in(folder):
 
 
 def one_round(seed, folder, library, before, faults=True):
-    plan, asynchronous = saves.Plan(seed, SAVES), random.Random(seed).random() < 0.7
+    plan, asynchronous = saves.Plan(seed, saves=SAVES), random.Random(seed).random() < 0.7
     plan.none |= not faults
     codes, said, seconds = saves.run_world(
         plan, lambda rank, pids: train(plan, asynchronous, rank, folder, before, pids, library)
@@ -122,7 +122,7 @@ def verdict(result):
 
 
 def stream(folder, first, count):
-    return saves.stream(folder, first, count, __file__)
+    return saves.stream(folder, first, count, program=__file__)
 
 
 if __name__ == "__main__":

@@ -123,6 +123,14 @@ int rename(const char* from, const char* to) {
   if (call.fails()) return -1;
   return next<int (*)(const char*, const char*)>("rename")(from, to);
 }
+int link(const char* from, const char* to) {
+  Call call("link", to);
+  return next<int (*)(const char*, const char*)>("link")(from, to);
+}
+int ftruncate(int fd, off_t bytes) {
+  Call call("ftruncate", path_of(fd));
+  return next<int (*)(int, off_t)>("ftruncate")(fd, bytes);
+}
 int unlink(const char* path) {
   Call call("unlink", path);
   if (call.fails()) return -1;

@@ -3,7 +3,7 @@
 A round is a save of a new state by ranks of its own. Signals come before or after some call for a file
 (file_faults.cpp), or at any moment; SIGINT to one rank or all, SIGKILL to one. Then the folder is loaded. Prints a JSON
 line for each round. By hand:
-    python tests/campaigns/saves.py --folder /tmp/checkpoint --first 0 --count 1000
+    python tests/campaigns/saves.py --folder /tmp/checkpoint --first 0 --count 1000 --format hf
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "faults")]
-MOST_CALLS = 28  # of rank 0 in a save
+MOST_CALLS = {"holon": 28, "hf": 56}  # of rank 0 in a save, by format
 COMM_TIMEOUT_S = 60
 
 
@@ -35,7 +35,7 @@ def build(folder):
     return library
 
 
-def state(rank, world, step):
+def state(world, step):
     """Tensors split in several ways, broadcast and local, all filled with the number of the step."""
     import holon
 
@@ -47,7 +47,6 @@ def state(rank, world, step):
         "columns": whole.to_global(everywhere, holon.sbp.split(1)),
         "whole": whole,
         "local": holon.full((3,), value),
-        "step": step,
     }
 
 
@@ -59,7 +58,7 @@ def found_in(folder):
         obj = holon.load(folder, "cpu")
     except RuntimeError as e:
         return str(e)
-    step = obj.pop("step")
+    step = int(obj["local"][0].item())
     mixed = [name for name, t in obj.items() if (t.numpy() != step).any()]
     return f"step {step}, but {mixed} are of another" if mixed or len(obj) != 4 else step
 
@@ -84,14 +83,14 @@ def in_child(function):
 class Plan:
     """What goes wrong in a round."""
 
-    def __init__(self, seed, saves=1):
+    def __init__(self, seed, form="holon", saves=1):
         rng = random.Random(seed * 7919 + 5)
         self.world = rng.randint(2, 4)
         self.none = rng.random() < 0.15
         self.signal = rng.choice([signal.SIGINT, signal.SIGINT, signal.SIGKILL])
         self.by_call = rng.random() < 0.75
         self.rank = rng.choice([0, 0, rng.randrange(self.world)])  # at whose call: rank 0 makes the most
-        self.at = rng.randrange(saves * (MOST_CALLS if self.rank == 0 else 9))
+        self.at = rng.randrange(saves * (MOST_CALLS[form] if self.rank == 0 else 9))
         self.after = rng.random() < 0.5
         self.delay = rng.uniform(0, saves * 0.03)
         others = [r for r in range(self.world) if r != self.rank]
@@ -100,6 +99,7 @@ class Plan:
             targets += [others, list(range(self.world))]
         self.targets = rng.choice(targets)
         self.wait = rng.choice([0, 0.005, 0.03])
+        self.options = {} if form == "holon" else {"format": "hf", "shard_size": rng.choice([100, 100, 10000])}
 
 
 def get_ready(plan, rank, pids, library):
@@ -124,11 +124,11 @@ def get_ready(plan, rank, pids, library):
 
 
 def save(plan, rank, folder, step, pids, library):
-    obj = state(rank, plan.world, step)
     import holon
 
+    obj = state(plan.world, step)
     get_ready(plan, rank, pids, library)
-    holon.save(obj, folder)
+    holon.save(obj, folder, **plan.options)
 
 
 def run_world(plan, body):
@@ -165,8 +165,8 @@ def run_world(plan, body):
         return [codes[r] for r in range(plan.world)], output.read(), round(time.monotonic() - begin, 3)
 
 
-def one_round(seed, folder, library, before, faults=True):
-    plan, step = Plan(seed), before + 1
+def one_round(seed, folder, library, before, faults=True, form="holon"):
+    plan, step = Plan(seed, form), before + 1
     plan.none |= not faults
     codes, said, seconds = run_world(plan, lambda rank, pids: save(plan, rank, folder, step, pids, library))
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
@@ -174,6 +174,7 @@ def one_round(seed, folder, library, before, faults=True):
         "seed": seed,
         "plan": {k: str(v) for k, v in vars(plan).items()},
         "world": plan.world,
+        "format": form,
         "before": before,
         "found": in_child(lambda: found_in(folder)),
         "codes": codes,
@@ -196,7 +197,11 @@ def verdict(result):
         bad.append("every rank has saved, but the old state is there")
     # What a complete save leaves is an index and a file of each rank; any other, what one save makes in addition.
     parts, temporary = [n for n in names if n.startswith("part-")], [n for n in names if n.startswith(".holon-")]
-    if result["complete"] and (len(parts) != world or temporary):
+    if result["format"] == "hf":
+        shards = [f"model-{i:05}-of-00004.safetensors" for i in range(1, 5)] + ["model.safetensors.index.json"]
+        if result["complete"] and names != ["model.safetensors"] and names != shards:
+            bad.append(f"garbage after a save: {names}")
+    elif result["complete"] and (len(parts) != world or temporary):
         bad.append(f"garbage after a save: {names}")
     if len({n.split("-")[1] for n in parts}) > 2 or len(temporary) > world + 2:
         bad.append(f"garbage of more than one save: {names}")
@@ -205,8 +210,8 @@ def verdict(result):
     return bad
 
 
-def stream(folder, first, count, program=__file__):
-    """Runs a program of rounds, this one, and yields its rounds, each as it ends."""
+def stream(folder, first, count, form=None, program=__file__):
+    """Runs a program of rounds, this one, and yields its rounds, each as it ends. form: of what it saves."""
     from harness.ranks import environment
 
     with tempfile.TemporaryDirectory() as own, tempfile.TemporaryFile("w+") as errors:
@@ -217,7 +222,8 @@ def stream(folder, first, count, program=__file__):
             )
         process = subprocess.Popen(
             [sys.executable, program, "--folder", folder, "--first", str(first), "--count", str(count)]
-            + ["--library", str(library)],
+            + ["--library", str(library)]
+            + (["--format", form] if form else []),
             env=environment(LD_PRELOAD=library),
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -235,8 +241,8 @@ def stream(folder, first, count, program=__file__):
         assert process.returncode == 0, errors.read()[-3000:]
 
 
-def run(folder, first, count):
-    return list(stream(folder, first, count))
+def run(folder, first, count, form=None):
+    return list(stream(folder, first, count, form))
 
 
 def main(one_round=one_round, program=__file__, description=__doc__):
@@ -244,19 +250,21 @@ def main(one_round=one_round, program=__file__, description=__doc__):
     parser.add_argument("--folder", required=True, help="its name has the word checkpoint")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--format", choices=MOST_CALLS, help="of what is saved")
     parser.add_argument("--library", help="of build(), which is preloaded; without, this program does both")
     args = parser.parse_args()
     if not args.library:
-        for result in stream(args.folder, args.first, args.count, program):
+        for result in stream(args.folder, args.first, args.count, args.format, program):
             print(json.dumps(result), flush=True)
         return
     import holon  # noqa: F401  (once for all forks)
 
-    first = one_round(args.first, args.folder, args.library, 0, faults=False)
+    options = {"form": args.format} if args.format else {}
+    first = one_round(args.first, args.folder, args.library, 0, faults=False, **options)
     print(json.dumps(first), flush=True)
     step = first["found"]
     for seed in range(args.first, args.first + args.count):
-        result = one_round(seed, args.folder, args.library, step)
+        result = one_round(seed, args.folder, args.library, step, **options)
         print(json.dumps(result), flush=True)
         if not isinstance(result["found"], int):
             break  # nothing is left to save over

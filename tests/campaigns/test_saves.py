@@ -3,16 +3,19 @@
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
 import saves  # noqa: E402
 
 ROUNDS, IN_ONE_FOLDER = 1000, 250
 
 
-def test_no_save_loses_a_checkpoint(rounds, tmp_path):
+@pytest.mark.parametrize("form", ["holon", "hf"])
+def test_no_save_loses_a_checkpoint(rounds, tmp_path, form):
     results = []
     for first in rounds.seeds(ROUNDS, IN_ONE_FOLDER):
-        for r in saves.stream(str(tmp_path / f"checkpoint{first}"), first, IN_ONE_FOLDER - 1):
+        for r in saves.stream(str(tmp_path / f"checkpoint{first}"), first, IN_ONE_FOLDER - 1, form):
             results.append(r)
             rounds.end(r["seed"], f"{r['world']} ranks, {'complete' if r['complete'] else 'interrupted'}", r["bad"])
         bad = [r for r in results if r["bad"]]

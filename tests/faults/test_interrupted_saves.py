@@ -18,8 +18,9 @@ def library(tmp_path_factory):
     return built or pytest.skip("there is no C++ compiler")
 
 
-def test_saves_that_are_interrupted_lose_nothing(tmp_path, library):
-    rounds = saves.run(str(tmp_path / "checkpoint"), 1, 15)
+@pytest.mark.parametrize("form", ["holon", "hf"])
+def test_saves_that_are_interrupted_lose_nothing(tmp_path, library, form):
+    rounds = saves.run(str(tmp_path / "checkpoint"), 1, 15, form)
     assert [r for r in rounds if r["bad"]] == []
     assert len(rounds) == 16 and any(not r["complete"] for r in rounds)
 

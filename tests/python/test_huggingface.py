@@ -1,4 +1,4 @@
-"""Checkpoints of other programs: Hugging Face's folders in and out, PyTorch's files in, quantised weights, and names."""
+"""Other programs' checkpoints: Hugging Face folders in and out, PyTorch files in, quantised weights, and names."""
 
 import json
 import os
@@ -42,7 +42,9 @@ def test_shards_with_an_index(tmp_path):
         found = holon.load(path)
         assert {name: t.tolist() for name, t in found.items()} == {"a": [1, 2], "b.c": [3]}
     index.write_text(json.dumps({"weight_map": weight_map | {"d": "../model-00001-of-00002.safetensors"}}))
-    with pytest.raises(RuntimeError, match="tensor 'd' should be in '../model-00001-of-00002.safetensors', which is not"):
+    with pytest.raises(
+        RuntimeError, match="tensor 'd' should be in '../model-00001-of-00002.safetensors', which is not"
+    ):
         holon.load(tmp_path)
 
 
@@ -206,7 +208,10 @@ def test_files_of_torch_save(tmp_path, protocol):
     obj = {
         "model": {"w": tensor("0", 6, 0, (2, 3), (3, 1)), "t": tensor("0", 6, 0, (3, 2), (1, 3))},
         "bf16": tensor("1", 3, 1, (2,), (1,), "BFloat16Storage"),
-        "optimizer": {"state": {0: {"step": 3.0}}, "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.999), "params": [0]}]},
+        "optimizer": {
+            "state": {0: {"step": 3.0}},
+            "param_groups": [{"lr": 1e-3, "betas": (0.9, 0.999), "params": [0]}],
+        },
         "epoch": 7,
         "name": "näme",
         "none": None,
@@ -266,7 +271,11 @@ def test_names_and_layouts_of_another_program():
     ours = keys.apply(theirs)
     assert {name: tuple(t.shape) for name, t in ours.items()} == {
         "wte": (4, 2),
-        **{f"h.{i}.{name}": s for i in range(2) for name, s in {"qkv": (8, 3), "up": (3, 5), "experts": (3, 2, 2)}.items()},
+        **{
+            f"h.{i}.{name}": s
+            for i in range(2)
+            for name, s in {"qkv": (8, 3), "up": (3, 5), "experts": (3, 2, 2)}.items()
+        },
     }
     back = keys.inverse().apply(ours)
     assert {name: t.tolist() for name, t in back.items()} == {name: t.tolist() for name, t in theirs.items()}

@@ -85,7 +85,13 @@ PAGES = {
     "checkpoint": (
         "Saving and loading",
         "Files of values, and checkpoints of a training run.",
-        ["checkpoint/checkpoint.h", "checkpoint/checkpointer.h", "checkpoint/verify.h", "checkpoint/value.h"],
+        [
+            "checkpoint/checkpoint.h",
+            "checkpoint/checkpointer.h",
+            "checkpoint/verify.h",
+            "checkpoint/value.h",
+            "checkpoint/key_map.h",
+        ],
     ),
 }
 # What holon/holon.h includes that has its own pages.

@@ -35,7 +35,9 @@ float e4m3(uint8_t b) {
   return static_cast<float>(b & 0x80 ? -size : size);
 }
 
-bool same(float a, float b) { return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b)); }
+bool same(float a, float b) {
+  return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
+}
 
 TEST(Float8, NumbersOfEveryByte) {
   for (int b = 0; b < 256; ++b)

@@ -48,14 +48,16 @@ RawTensor floats(const std::string& name, const std::vector<int64_t>& shape, flo
 // Two shards and their index, as transformers writes them.
 void write_sharded(const fs::path& folder) {
   fs::create_directories(folder);
-  write_text(folder / "model-00001-of-00002.safetensors", safetensors_of({floats("a", {6, 4}, 0), floats("b", {3}, 50)}));
+  write_text(folder / "model-00001-of-00002.safetensors",
+             safetensors_of({floats("a", {6, 4}, 0), floats("b", {3}, 50)}));
   write_text(folder / "model-00002-of-00002.safetensors", safetensors_of({floats("c.w", {5, 2, 2}, 100)}));
-  write_text(folder / kHuggingFaceIndex, json{{"metadata", {{"total_size", 188}, {"more", {1, 2}}}},
-                                              {"weight_map",
-                                               {{"a", "model-00001-of-00002.safetensors"},
-                                                {"b", "model-00001-of-00002.safetensors"},
-                                                {"c.w", "model-00002-of-00002.safetensors"}}}}
-                                             .dump());
+  write_text(folder / kHuggingFaceIndex,
+             json{{"metadata", {{"total_size", 188}, {"more", {1, 2}}}},
+                  {"weight_map",
+                   {{"a", "model-00001-of-00002.safetensors"},
+                    {"b", "model-00001-of-00002.safetensors"},
+                    {"c.w", "model-00002-of-00002.safetensors"}}}}
+                 .dump());
 }
 
 TEST(HuggingFace, FoldersAndIndicesAreRead) {
@@ -123,7 +125,8 @@ TEST(HuggingFace, IndicesThatAreWrongAreErrors) {
   auto map = [&](const std::string& tensor, const std::string& file) {
     return error(json{{"weight_map", {{tensor, file}}}}.dump());
   };
-  EXPECT_TRUE(contains(map("a", "model-00003.safetensors"), "tensor 'a' should be in model-00003.safetensors: cannot open"));
+  EXPECT_TRUE(
+      contains(map("a", "model-00003.safetensors"), "tensor 'a' should be in model-00003.safetensors: cannot open"));
   EXPECT_TRUE(contains(map("q", "model-00002-of-00002.safetensors"), "tensor 'q' should be in"));
   for (auto file : {"../x", "/etc/passwd", "a/b", "..", ".", ""})
     EXPECT_TRUE(contains(map("a", file), "not the name of a file in this folder")) << file;
@@ -172,9 +175,10 @@ Value::Dict tensors_of(int n) {
       Tensor t = arange(7 * 3 * 5).reshape({7, 3, 5}).to(dtype).to_global(all, sbp::broadcast());
       dict.push_back({fmt::format("layer.{}.w", dict.size()), t.to_global(placement, nd_sbp)});
     }
-  dict.push_back({"inner", Value::Dict{{"scalar", ones({}).to_global(all, sbp::broadcast())},
-                                       {"empty", ones({0, 3}).to_global(all, sbp::split(0))},
-                                       {"local", arange(4)}}});
+  dict.push_back({"inner",
+                  Value::Dict{{"scalar", ones({}).to_global(all, sbp::broadcast())},
+                              {"empty", ones({0, 3}).to_global(all, sbp::split(0))},
+                              {"local", arange(4)}}});
   return dict;
 }
 
@@ -230,7 +234,8 @@ TEST_P(HuggingFaceOnRanks, EveryLayoutIsWrittenIntoSharedFilesAndReadUnderEveryO
 
 TEST(HuggingFace, OneRankWritesAlone) {
   Folder folder;
-  save({{"w", arange(6).reshape({2, 3})}, {"b", ones({3}).to(bfloat16)}}, folder / "m", {.format = Format::kHuggingFace});
+  save({{"w", arange(6).reshape({2, 3})}, {"b", ones({3}).to(bfloat16)}}, folder / "m",
+       {.format = Format::kHuggingFace});
   EXPECT_EQ(files_in(folder / "m"), std::set<std::string>{kHuggingFaceFile});
   EXPECT_TRUE(same_bits(load(folder / "m")["w"].tensor(), arange(6).reshape({2, 3})));
   // A transposed view, in order.
@@ -292,7 +297,10 @@ TEST(HuggingFace, ASaveThatFailsLeavesWhatWasThere) {
     Tensor t = ones({9}, {.placement = Placement::all("cpu"), .sbp = sbp::split(0)});
     SaveOptions options{.format = Format::kHuggingFace};
     EXPECT_TRUE(contains(error_of([&] { save({{"t", t}}, folder / "none/x", options); }), "rank 0: cannot create"));
-    EXPECT_TRUE(contains(error_of([&] { save({{rank == 0 ? "t" : "u", t}}, path, options); }), "save different global"));
+    EXPECT_TRUE(contains(error_of([&] {
+                           save({{rank == 0 ? "t" : "u", t}}, path, options);
+                         }),
+                         "save different global"));
     EXPECT_TRUE(contains(error_of([&] { save({{"t", t}, {"l", ones({rank + 1})}}, path, options); }), "local float32"));
   });
   EXPECT_EQ(load(path)["b"].tensor().array().data<float>()[0], 1);
@@ -310,7 +318,10 @@ TEST(HuggingFace, OnlyTensorsAreSaved) {
   EXPECT_TRUE(contains(error({{"a.b", ones({1})}, {"a", Value::Dict{{"b", ones({1})}}}}), "two tensors are 'a.b'"));
   EXPECT_TRUE(contains(error({{"__metadata__", ones({1})}}), "reserved"));
   EXPECT_FALSE(fs::exists(folder / "m"));
-  EXPECT_TRUE(contains(error_of([&] { save({{"a", ones({1})}}, folder / "m.safetensors", options); }), "Name a folder"));
+  EXPECT_TRUE(contains(error_of([&] {
+                         save({{"a", ones({1})}}, folder / "m.safetensors", options);
+                       }),
+                       "Name a folder"));
   options.shard_bytes = 0;
   EXPECT_TRUE(contains(error({{"a", ones({1})}}), "0 bytes"));
   options = {.global_dst_rank = 0, .format = Format::kHuggingFace};

@@ -15,9 +15,7 @@ namespace {
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
-Tensor numbers(const Dims& shape, int64_t first) {
-  return (arange(shape.numel()) + first).reshape(shape).to(float32);
-}
+Tensor numbers(const Dims& shape, int64_t first) { return (arange(shape.numel()) + first).reshape(shape).to(float32); }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   Tensor x = contiguous(a.is_global() ? a.full() : a), y = contiguous(b.is_global() ? b.full() : b);
@@ -84,7 +82,8 @@ TEST(KeyMap, WorksOnGlobalTensors) {
       for (auto sbp : {sbp::split(0), sbp::broadcast()}) {
         nn::StateDict state;
         for (auto& [name, t] : theirs())
-          state.emplace_back(name, t.to_global(Placement::all("cpu"), sbp::broadcast()).to_global(Placement::all("cpu"), sbp));
+          state.emplace_back(
+              name, t.to_global(Placement::all("cpu"), sbp::broadcast()).to_global(Placement::all("cpu"), sbp));
         check_both_ways(state);
       }
     });
@@ -108,7 +107,8 @@ TEST(KeyMap, NamesOfNoRuleOrOfTwoAreErrors) {
   EXPECT_TRUE(contains(error({{{"a"}, {"b", "c"}, join}}, {{"b", t}, {"c", ones({2, 4})}}), "are not as 1 to 1"));
   EXPECT_TRUE(contains(error({{{"a"}, {"b.{e}"}, stack}}, {{"b.0", t}, {"b.2", t}}), "'a' needs 'b.1'"));
   EXPECT_TRUE(contains(error({{{"a", "b", "c"}, {"d"}, {.kind = KeyRule::kSplit}}}, {{"d", t}}), "cannot be split"));
-  EXPECT_TRUE(contains(error({{{"a"}, {"b"}, {.kind = KeyRule::kTranspose, .other = 2}}}, {{"b", t}}), "has no axis 2"));
+  EXPECT_TRUE(
+      contains(error({{{"a"}, {"b"}, {.kind = KeyRule::kTranspose, .other = 2}}}, {{"b", t}}), "has no axis 2"));
 }
 
 TEST(KeyMap, RulesThatAreWrongAreErrors) {

@@ -32,7 +32,8 @@ inline std::string safetensors_of(const std::vector<RawTensor>& tensors) {
   auto header = nlohmann::json::object();
   std::string data;
   for (auto& t : tensors) {
-    header[t.name] = {{"dtype", t.dtype}, {"shape", t.shape}, {"data_offsets", {data.size(), data.size() + t.bytes.size()}}};
+    header[t.name] = {
+        {"dtype", t.dtype}, {"shape", t.shape}, {"data_offsets", {data.size(), data.size() + t.bytes.size()}}};
     data += t.bytes;
   }
   const std::string text = header.dump();
@@ -68,16 +69,26 @@ class PickleText {
     text_ += opcodes;
     return *this;
   }
-  PickleText& text(std::string_view s) { return raw("X" + bytes_of_number(static_cast<uint32_t>(s.size())) + std::string(s)); }
+  PickleText& text(std::string_view s) {
+    return raw("X" + bytes_of_number(static_cast<uint32_t>(s.size())) + std::string(s));
+  }
   PickleText& integer(int32_t n) { return raw("J" + bytes_of_number(n)); }
-  PickleText& name(const std::string& module, const std::string& name) { return raw("c" + module + "\n" + name + "\n"); }
+  PickleText& name(const std::string& module, const std::string& name) {
+    return raw("c" + module + "\n" + name + "\n");
+  }
   PickleText& sizes(const std::vector<int32_t>& sizes) {
     raw("(");
     for (int32_t n : sizes) integer(n);
     return raw("t");
   }
   PickleText& storage(const std::string& type, const std::string& key, int32_t n) {
-    return raw("(").text("storage").name(type == "UntypedStorage" ? "torch.storage" : "torch", type).text(key).text("cpu").integer(n).raw("tQ");
+    return raw("(")
+        .text("storage")
+        .name(type == "UntypedStorage" ? "torch.storage" : "torch", type)
+        .text(key)
+        .text("cpu")
+        .integer(n)
+        .raw("tQ");
   }
   // A call of _rebuild_tensor_v2.
   PickleText& tensor(const std::string& type, const std::string& key, int32_t n, int32_t offset,

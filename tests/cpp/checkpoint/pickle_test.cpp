@@ -173,7 +173,9 @@ TEST(Pickle, ObjectsThatAValueCannotHoldAreNamed) {
   EXPECT_TRUE(contains(refused(PickleText().raw("})K\1s")), "a key that is a tuple"));
   EXPECT_TRUE(contains(refused(PickleText().raw("}").text("a").tensor("ShortStorage", "0", 2, 0, {2}, {1}).raw("s")),
                        "top['a'] has dtype torch.int16"));
-  EXPECT_TRUE(contains(refused(PickleText().raw("\x8a\11" "000000000"s)), "an integer of 9 bytes"));
+  EXPECT_TRUE(contains(refused(PickleText().raw("\x8a\11"
+                                                "000000000"s)),
+                       "an integer of 9 bytes"));
   EXPECT_TRUE(contains(refused(PickleText().text("\xff")), "not UTF-8"));
   EXPECT_TRUE(contains(refused(PickleText().raw("\x8f")), "the opcode 0x8f"));
 }
@@ -207,8 +209,12 @@ TEST(Pickle, ProgramsThatGrowAreRefused) {
   PickleText doubling;
   doubling.raw("]q").raw(std::string(1, '\0'));
   for (int i = 1; i < 40; ++i)
-    doubling.raw("](h").raw(std::string(1, static_cast<char>(i - 1))).raw("h").raw(std::string(1, static_cast<char>(i - 1)))
-        .raw("eq").raw(std::string(1, static_cast<char>(i)));
+    doubling.raw("](h")
+        .raw(std::string(1, static_cast<char>(i - 1)))
+        .raw("h")
+        .raw(std::string(1, static_cast<char>(i - 1)))
+        .raw("eq")
+        .raw(std::string(1, static_cast<char>(i)));
   doubling.raw("q\x64").raw(std::string(0, ' '));
   std::string text = doubling.str();
   EXPECT_TRUE(contains(error_of([&] { unpickle("\x80\2" + ("(" + text.substr(2, text.size() - 3)) + "l.", "x"); }),
@@ -217,9 +223,15 @@ TEST(Pickle, ProgramsThatGrowAreRefused) {
   EXPECT_TRUE(contains(error_of([&] { unpickle(marks, "x"); }), "on its stack"));
   const std::string lists = "\x80\2" + std::string(20'000'000, ']') + ".";
   EXPECT_TRUE(contains(error_of([&] { unpickle(lists, "x"); }), "objects"));
-  EXPECT_TRUE(contains(error_of([&] { unpickle("\x80\2X\xff\xff\xff\xff" "abc", "x"); }), "truncated"));
-  for (auto wrong : {""s, "\x80\2"s, "\x80\2."s, "\x80\2NN."s, "\x80\1N."s, "\x80\2R."s, "\x80\2h\3."s, "\x80\2u."s,
-                     "\x80\2(Nu."s, "\x80\2}(Nu."s, "\x80\2Na."s, "\x80\2NQ."s, "\x80\2)Q."s, "\x80\2t."s, "\x80\2\xff."s})
+  EXPECT_TRUE(contains(error_of([&] {
+                         unpickle("\x80\2X\xff\xff\xff\xff"
+                                  "abc",
+                                  "x");
+                       }),
+                       "truncated"));
+  for (auto wrong :
+       {""s, "\x80\2"s, "\x80\2."s, "\x80\2NN."s, "\x80\1N."s, "\x80\2R."s, "\x80\2h\3."s, "\x80\2u."s, "\x80\2(Nu."s,
+        "\x80\2}(Nu."s, "\x80\2Na."s, "\x80\2NQ."s, "\x80\2)Q."s, "\x80\2t."s, "\x80\2\xff."s})
     EXPECT_TRUE(contains(error_of([&] { unpickle(wrong, "the file"); }), "the file: its pickle cannot be read"));
 }
 
@@ -232,14 +244,20 @@ TEST(Zip, ArchivesThatAreSomethingElse) {
   EXPECT_TRUE(contains(error(zip_of({{"a/data.pkl", none.str()}}, 8)), "'a/data.pkl' is compressed or"));
   EXPECT_TRUE(contains(error(zip_of({{"a/data.pkl", none.str()}, {"a/data.pkl", none.str()}})), "appears twice"));
   EXPECT_TRUE(contains(error("PK\3\4 and nothing more"), "directory cannot be found"));
-  const std::string good = archive(PickleText().raw("}").text("w").tensor("FloatStorage", "0", 24, 0, {4}, {1}).raw("s"));
+  const std::string good =
+      archive(PickleText().raw("}").text("w").tensor("FloatStorage", "0", 24, 0, {4}, {1}).raw("s"));
   EXPECT_EQ(error(good), "no error");
   for (size_t n = 4; n < good.size(); n += 7) EXPECT_NE(error(good.substr(0, n)), "no error") << n;
 }
 
 TEST(Zip, EveryByteThatIsChangedIsAnErrorOrHarmless) {
-  const std::string good = archive(PickleText().raw("}(").text("w").tensor("FloatStorage", "0", 24, 0, {4, 6}, {1, 4})
-                                       .text("v").tensor("FloatStorage", "0", 24, 8, {2}, {1}).raw("u"));
+  const std::string good = archive(PickleText()
+                                       .raw("}(")
+                                       .text("w")
+                                       .tensor("FloatStorage", "0", 24, 0, {4, 6}, {1, 4})
+                                       .text("v")
+                                       .tensor("FloatStorage", "0", 24, 8, {2}, {1})
+                                       .raw("u"));
   Folder folder;
   int refused = 0, read = 0;
   for (size_t i = 0; i < good.size(); ++i)

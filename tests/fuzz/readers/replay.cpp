@@ -23,8 +23,19 @@ using Random = std::mt19937;
 size_t below(Random& random, size_t n) { return n == 0 ? 0 : random() % n; }
 
 std::string changed(std::string bytes, const std::vector<std::string>& all, Random& random) {
-  static const std::string kNumbers[] = {"\xff\xff\xff\xff", "\xff\xff\xff\x7f", std::string(8, '\xff'), std::string(8, '\0'),
-                                         "0", "-1", "9", "99999999999999999999", "1e30", "[", "{", "\"", "}"};
+  static const std::string kNumbers[] = {"\xff\xff\xff\xff",
+                                         "\xff\xff\xff\x7f",
+                                         std::string(8, '\xff'),
+                                         std::string(8, '\0'),
+                                         "0",
+                                         "-1",
+                                         "9",
+                                         "99999999999999999999",
+                                         "1e30",
+                                         "[",
+                                         "{",
+                                         "\"",
+                                         "}"};
   for (size_t n = 1 + below(random, 4); n > 0; --n) {
     const size_t at = below(random, bytes.size() + 1), length = std::min(below(random, 40), bytes.size() - at);
     switch (random() % 8) {
