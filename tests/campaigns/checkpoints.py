@@ -63,7 +63,7 @@ def all_in(folder):
     import holon
 
     try:
-        state = State(0, 1)
+        state = State(1)
         checkpoints = holon.checkpoint.Checkpointer(folder, KEEP, state=state)
         for step in checkpoints.steps():
             holon.checkpoint.verify(checkpoints.path(step))

@@ -42,7 +42,7 @@ def test_calls_that_fail_lose_nothing(tmp_path, library, asynchronous):
         from checkpoints import State
 
         faults, asynchronous = ctypes.CDLL(sys.argv[1]), sys.argv[3] == "True"
-        state = State(0, 1)
+        state = State(1)
         checkpoints = holon.checkpoint.Checkpointer("checkpoint", keep=1, state=state, asynchronous=asynchronous)
         newest, at, failed, succeeded = 0, 0, 0, 0
         while True:
