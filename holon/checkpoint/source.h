@@ -20,7 +20,7 @@ class Source {
   virtual std::string tree() const;
   virtual std::vector<TensorInfo> tensors() const = 0;
   virtual uint32_t fingerprint() const { return 0; }  // the same on all ranks that read the same
-  virtual const SavedLayout* layout(const std::string& tensor) const { return nullptr; }
+  virtual const SavedLayout* layout(const std::string&) const { return nullptr; }  // of a tensor
   // The region of a tensor that begins at offset. Pre: it is inside. Errors (RuntimeError), naming the file.
   virtual Array read(const std::string& tensor, const Dims& offset, const Dims& shape) = 0;
   // Gives descriptors back until the next read().
