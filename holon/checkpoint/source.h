@@ -21,7 +21,7 @@ class Source {
   virtual std::string tree() const;
   virtual std::vector<TensorInfo> tensors() const = 0;
   virtual uint32_t fingerprint() const { return 0; }  // the same on all ranks that read the same
-  virtual const SavedLayout* layout(const std::string& tensor) const { return nullptr; }
+  virtual const SavedLayout* layout(const std::string&) const { return nullptr; }  // of a tensor
   virtual std::vector<std::string> own() const { return {}; }  // Index::own
   // The regions of a tensor that are in files, each in row-major order.
   virtual std::vector<Region> parts(const TensorInfo& info) const;
