@@ -307,8 +307,7 @@ void commit(const fs::path& folder, const std::vector<Shard>& shards, const std:
 
 }  // namespace
 
-void save_huggingface(const std::vector<Weight>& weights, const fs::path& path, uint64_t shard_bytes,
-                      bool collective) {
+void save_huggingface(const std::vector<Weight>& weights, const fs::path& path, uint64_t shard_bytes, bool collective) {
   const int rank = collective ? Context::current().rank() : 0;
   const auto shards = shards_of(weights, shard_bytes);
   std::unique_ptr<SaveUnderWay> under_way;

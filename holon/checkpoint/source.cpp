@@ -86,7 +86,8 @@ std::unique_ptr<Source> open_file(const fs::path& path) {
 std::unique_ptr<Source> open_source(const fs::path& path) {
   std::error_code none;
   const bool folder = fs::is_directory(path, none);
-  const bool parts = folder && fs::exists(path / kIndexFile, none), whole = !parts && fs::exists(path / kWholeFile, none);
+  const bool parts = folder && fs::exists(path / kIndexFile, none),
+             whole = !parts && fs::exists(path / kWholeFile, none);
   if (!parts && !whole)
     if (auto source = open_huggingface(path)) return source;
   if (!folder) return open_file(path);

@@ -22,7 +22,7 @@ class Source {
   virtual std::vector<TensorInfo> tensors() const = 0;
   virtual uint32_t fingerprint() const { return 0; }  // the same on all ranks that read the same
   virtual const SavedLayout* layout(const std::string&) const { return nullptr; }  // of a tensor
-  virtual std::vector<std::string> own() const { return {}; }  // Index::own
+  virtual std::vector<std::string> own() const { return {}; }                      // Index::own
   // The regions of a tensor that are in files, each in row-major order.
   virtual std::vector<Region> parts(const TensorInfo& info) const;
   // The region of a tensor that begins at offset. Pre: it is inside. Errors (RuntimeError), naming the file.

@@ -129,7 +129,8 @@ std::vector<std::vector<std::pair<TensorInfo, Region>>> in_files(const std::vect
   for (auto& t : in_file_order(tensors)) {
     if (t.shape.numel() == 0) continue;
     const Region all = whole(t.shape);
-    const auto parts = std::min<int64_t>({n, t.shape.empty() ? 1 : t.shape[0], 1 + static_cast<int64_t>(size_of(t) / share)});
+    const auto parts =
+        std::min<int64_t>({n, t.shape.empty() ? 1 : t.shape[0], 1 + static_cast<int64_t>(size_of(t) / share)});
     for (int64_t i = 0; i < parts; ++i) {
       Region part = all;
       if (parts > 1) {
@@ -220,7 +221,8 @@ std::string inspect(const FilePath& path, bool as_json) {
   for (auto& row : rows)
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   std::string text = fmt::format("{}: {} tensors, {}", source->name(), tensors.size(), bytes_text(bytes));
-  for (auto& [dtype, n] : by_dtype) text += fmt::format("{} {} {}", by_dtype.begin()->first == dtype ? ":" : ",", bytes_text(n), dtype);
+  for (auto& [dtype, n] : by_dtype)
+    text += fmt::format("{} {} {}", by_dtype.begin()->first == dtype ? ":" : ",", bytes_text(n), dtype);
   text += "\n";
   for (auto& row : rows) {
     std::string line;
@@ -250,13 +252,13 @@ std::vector<Difference> diff(const FilePath& a, const FilePath& b, double tolera
     }
     Apart all;
     for_each_piece(whole(t.shape), size_bytes(t.dtype), kPieceBytes, [&](const Region& piece) {
-      const Apart apart =
-          compare(reading.read(t, piece), second->read(name, piece.offset, piece.shape), tolerance);
+      const Apart apart = compare(reading.read(t, piece), second->read(name, piece.offset, piece.shape), tolerance);
       all.elements += apart.elements;
       all.most = std::max(all.most, apart.most);
     });
     if (all.elements > 0)
-      found.push_back({name, fmt::format("{} of {} elements differ, by up to {:.6g}", all.elements, t.shape.numel(), all.most)});
+      found.push_back(
+          {name, fmt::format("{} of {} elements differ, by up to {:.6g}", all.elements, t.shape.numel(), all.most)});
     first->rest();
     second->rest();
   }

@@ -17,9 +17,9 @@ namespace holon::checkpoint {
 // Called now and then with how many of how many bytes of tensors are done.
 using Progress = std::function<void(uint64_t done, uint64_t all)>;
 
-// What is in it, for people: a line for each tensor with dtype, shape, layout and size, and the sums; as JSON, an object
-// with "name", "bytes" and "tensors", each with "name", "dtype", "shape", "bytes", and "sbp" and "ranks" where it was
-// global. Errors: those of load().
+// What is in it, for people: a line for each tensor with dtype, shape, layout and size, and the sums; as JSON, an
+// object with "name", "bytes" and "tensors", each with "name", "dtype", "shape", "bytes", and "sbp" and "ranks" where
+// it was global. Errors: those of load().
 std::string inspect(const FilePath& path, bool json = false);
 
 // How two differ.
@@ -28,8 +28,8 @@ struct Difference {
   // "is in A only", "float32 [2] and float32 [3]", "4 of 100 elements differ, by up to 0.5".
   std::string how;
 };
-// Compares tensors of the same name; bits decide, so that NaNs are alike. tolerance: how far numbers may be apart. Errors:
-// those of load(); the tolerance is negative.
+// Compares tensors of the same name; bits decide, so that NaNs are alike. tolerance: how far numbers may be apart.
+// Errors: those of load(); the tolerance is negative.
 std::vector<Difference> diff(const FilePath& a, const FilePath& b, double tolerance = 0, const Progress& progress = {});
 
 struct ConvertOptions {

@@ -65,4 +65,6 @@ def load(
     if callable(sbp) and not isinstance(sbp, type(_C.sbp.broadcast)):
         sbp, sbp_of = None, sbp
     path = os.fspath(path)
-    return _C.load(path, global_src_rank, placement, sbp, device, prefix, bool(strict), select, key_map, sbp_of, dequantize)
+    return _C.load(
+        path, global_src_rank, placement, sbp, device, prefix, bool(strict), select, key_map, sbp_of, dequantize
+    )

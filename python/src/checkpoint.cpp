@@ -253,8 +253,8 @@ void bind_checkpoint(nb::module_& m) {
         return object_of(value);
       },
       "path"_a, "global_src_rank"_a.none(), "placement"_a.none(), "sbp"_a.none(), "device"_a.none(), "prefix"_a,
-      "strict"_a, "select"_a.none(), "key_map"_a.none(), "sbp_of"_a.none(),
-      "dequantize"_a.none(), "Reads what save() wrote.");
+      "strict"_a, "select"_a.none(), "key_map"_a.none(), "sbp_of"_a.none(), "dequantize"_a.none(),
+      "Reads what save() wrote.");
   m.def("bytes_read", checkpoint::bytes_read, "How many bytes of checkpoints' files this rank has read so far.");
   bind_checkpointer(m);
 }

@@ -61,7 +61,7 @@ def test_what_packages_of_programs_depend_on(package, tmp_path):
 def test_its_files(package, root):
     files = {str(p.relative_to(root)) for p in root.rglob("*") if not p.is_dir()}
     assert all(f.startswith("usr/") for f in files)
-    wanted = ("usr/include/holon/holon.h", "usr/include/holon/ops.h", "usr/bin/holon-launch")
+    wanted = ("usr/include/holon/holon.h", "usr/include/holon/ops.h", "usr/bin/holon-launch", "usr/bin/holon")
     assert set(wanted) <= files
     assert f"usr/lib/libholon.so.{soname_version()}" in files and "usr/lib/libholon.so" in files
     assert "usr/lib/pkgconfig/holon.pc" in files and "usr/share/doc/holon-dev/copyright" in files

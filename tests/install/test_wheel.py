@@ -191,6 +191,13 @@ def test_every_launcher(env, launcher):
     assert "rank 0 of 2 holds" in out and "rank 1 of 2 holds" in out and out.count("the sum is 28.0") == 2
 
 
+@pytest.mark.parametrize("command", [lambda env: [env.bin / "holon"], lambda env: [env.python, "-m", "holon"]])
+def test_the_command(env, command, tmp_path):
+    path = tmp_path / "a.safetensors"
+    env.run(env.python, "-c", f"import holon as flow; flow.save({{'w': flow.ones(2, 3)}}, {str(path)!r})")
+    assert "w  float32  [2, 3]  24 B" in env.run(*command(env), "checkpoint", "inspect", path)
+
+
 @pytest.mark.parametrize(
     "program, ranks, said",
     [

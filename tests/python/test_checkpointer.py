@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from harness import ranks
 from harness.training import Training
+from holon.utils.data import DataLoader, TensorDataset
 
 import holon
 from holon import nn, optim
 from holon.checkpoint import Checkpointer, verify
-from holon.utils.data import DataLoader, TensorDataset
 
 S, B = holon.sbp.split, holon.sbp.broadcast
 

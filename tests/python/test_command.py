@@ -12,7 +12,11 @@ import holon as flow
 
 def holon(*arguments):
     return subprocess.run(
-        [sys.executable, "-m", "holon", *map(str, arguments)], env=environment(), capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "holon", *map(str, arguments)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
 
 

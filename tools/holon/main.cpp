@@ -29,7 +29,8 @@ Progress progress_line() {
     if (done < all ? now < next : !shown) return;
     next = now + std::chrono::milliseconds(500);
     shown = true;
-    std::fprintf(stderr, "\r%3.0f %% of %.1f MiB%s", all == 0 ? 100.0 : 100.0 * static_cast<double>(done) / static_cast<double>(all),
+    std::fprintf(stderr, "\r%3.0f %% of %.1f MiB%s",
+                 all == 0 ? 100.0 : 100.0 * static_cast<double>(done) / static_cast<double>(all),
                  static_cast<double>(all) / (1 << 20), done < all ? "" : "\n");
   };
 }
@@ -51,7 +52,8 @@ int verify(const Arguments& a) {
   std::printf("%s is whole: %lld files, %lld tensors, %llu bytes", a.path.c_str(), static_cast<long long>(found.files),
               static_cast<long long>(found.tensors), static_cast<unsigned long long>(found.bytes));
   if (found.unchecked_bytes > 0)
-    std::printf(", of which %llu are in files without checksums", static_cast<unsigned long long>(found.unchecked_bytes));
+    std::printf(", of which %llu are in files without checksums",
+                static_cast<unsigned long long>(found.unchecked_bytes));
   std::printf("\n");
   return 0;
 }
@@ -73,12 +75,14 @@ int convert(const Arguments& a) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Holon's command: holon checkpoint looks at checkpoints and converts them. Programs with several ranks are "
-               "started by holon-launch.",
-               "holon");
+  CLI::App app(
+      "Holon's command: holon checkpoint looks at checkpoints and converts them. Programs with several ranks are "
+      "started by holon-launch.",
+      "holon");
   app.require_subcommand(1);
-  auto* checkpoints = app.add_subcommand("checkpoint", "What was saved: by flow.save(), a Checkpointer, Hugging Face's "
-                                                       "libraries or torch.save()");
+  auto* checkpoints = app.add_subcommand("checkpoint",
+                                         "What was saved: by flow.save(), a Checkpointer, Hugging Face's "
+                                         "libraries or torch.save()");
   checkpoints->require_subcommand(1);
   Arguments a;
   int (*command)(const Arguments&) = nullptr;

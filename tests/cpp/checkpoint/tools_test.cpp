@@ -70,12 +70,14 @@ TEST_F(ToolsTest, Diff) {
   auto how = [&](const Value& other, double tolerance = 0) {
     save(other, path("b.safetensors"));
     std::string text;
-    for (auto& d : diff(path("a.safetensors"), path("b.safetensors"), tolerance)) text += d.tensor + ": " + d.how + "\n";
+    for (auto& d : diff(path("a.safetensors"), path("b.safetensors"), tolerance))
+      text += d.tensor + ": " + d.how + "\n";
     return text;
   };
   const Tensor count = tensor({1, 2, 3});
   EXPECT_EQ(how({{"model", {{"count", count}, {"weight", weight}}}}), "");
-  EXPECT_EQ(how({{"model", {{"count", count}, {"bias", weight}}}}), "model.weight: is in A only\nmodel.bias: is in B only\n");
+  EXPECT_EQ(how({{"model", {{"count", count}, {"bias", weight}}}}),
+            "model.weight: is in A only\nmodel.bias: is in B only\n");
   EXPECT_EQ(how({{"model", {{"count", tensor({1, 2, 5})}, {"weight", weight}}}}),
             "model.count: 1 of 3 elements differ, by up to 2\n");
   EXPECT_EQ(how({{"model", {{"count", count}, {"weight", weight.to(float64)}}}}),
@@ -96,7 +98,8 @@ TEST_F(ToolsTest, ConvertsBothWays) {
   // A folder is replaced as a whole.
   convert(path("one.safetensors"), path("many"), {.files = 1});
   EXPECT_EQ(verify(path("many")).files, 1);
-  EXPECT_THAT(error_of([&] { convert(path("many"), path("hf"), {.format = Format::kHuggingFace}); }), HasSubstr("step"));
+  EXPECT_THAT(error_of([&] { convert(path("many"), path("hf"), {.format = Format::kHuggingFace}); }),
+              HasSubstr("step"));
   EXPECT_THAT(error_of([&] { convert(path("many"), path("many"), {.files = 2}); }), HasSubstr("would be replaced"));
   EXPECT_THAT(error_of([&] { convert(path("many"), path("x"), {.files = 0}); }), HasSubstr("files is 0"));
   EXPECT_TRUE(diff(path("a.safetensors"), path("many")).empty());
