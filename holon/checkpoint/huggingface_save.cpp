@@ -38,6 +38,7 @@ namespace {
 using Named = std::pair<std::string, Tensor>;
 
 constexpr int64_t kPieceBytes = int64_t{64} << 20;  // after so many other ranks hear of it
+constexpr const char* kSaveKey = "holon.save";
 constexpr auto kCommitWait = std::chrono::seconds(60);
 
 [[noreturn]] void fail_write(const fs::path& path, int error) {
@@ -54,7 +55,7 @@ struct Shard {
 };
 
 // In the order of the names given, as many in a shard as fit.
-std::vector<Shard> shards_of(const std::vector<Named>& tensors, uint64_t shard_bytes) {
+std::vector<Shard> shards_of(const std::vector<Named>& tensors, uint64_t shard_bytes, const std::string& id) {
   std::vector<std::vector<const Named*>> groups(1);
   uint64_t used = 0;
   for (auto& named : tensors) {
@@ -73,8 +74,8 @@ std::vector<Shard> shards_of(const std::vector<Named>& tensors, uint64_t shard_b
       shard.infos.push_back({named->first, named->second.dtype(), named->second.shape(), 0, 0});
       shard.tensors.push_back(&named->second);
     }
-    // transformers reads no file that does not say this.
-    const std::string text = header_text(shard.infos, {{"format", "pt"}});
+    // transformers reads no file without a format. By the id, ranks that read two states see that they do.
+    const std::string text = header_text(shard.infos, {{"format", "pt"}, {kSaveKey, id}});
     const uint64_t size = text.size();
     shard.header = std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
     shard.bytes = shard.header.size() + (shard.infos.empty() ? 0 : shard.infos.back().end);
@@ -326,7 +327,6 @@ void commit(const fs::path& folder, const std::vector<Shard>& shards, const std:
 
 void save_huggingface(const std::vector<Named>& tensors, const fs::path& path, uint64_t shard_bytes, bool collective) {
   const int rank = collective ? Context::current().rank() : 0;
-  const auto shards = shards_of(tensors, shard_bytes);
   std::unique_ptr<SaveUnderWay> under_way;
   auto step = [&](const std::function<void()>& f) { collective ? together("save", f) : f(); };
   auto begin = [&]() -> std::string {
@@ -336,6 +336,7 @@ void save_huggingface(const std::vector<Named>& tensors, const fs::path& path, u
     return under_way->id();
   };
   const std::string id = collective ? results_together("save", begin)[0] : begin();
+  const auto shards = shards_of(tensors, shard_bytes, id);
   // Names by which the next save knows them, if this one dies.
   std::vector<fs::path> written;
   for (size_t i = 0; i < shards.size(); ++i)
