@@ -1,10 +1,13 @@
 #include "holon/checkpoint/huggingface.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <deque>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
@@ -114,13 +117,40 @@ std::string read_text(const fs::path& path) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// A file that is known again as long as this lives. Its text alone would not do: that of another state may be the same.
+class HeldFile {
+ public:
+  explicit HeldFile(const fs::path& path) : path_(path.string()) {
+    { data::InputFile readable(path); }  // or its errors
+    fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd_ < 0 || ::fstat(fd_, &info_) != 0) throw Superseded(ErrorKind::kRuntime, path_ + " was replaced.");
+  }
+  ~HeldFile() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  HeldFile(const HeldFile&) = delete;
+  HeldFile& operator=(const HeldFile&) = delete;
+
+  std::string text() const { return read_text(fmt::format("/proc/self/fd/{}", fd_)); }
+  // Whether its name still leads to it: while it is open, no other file gets its number.
+  bool is_there() const {
+    struct stat now {};
+    return ::stat(path_.c_str(), &now) == 0 && now.st_dev == info_.st_dev && now.st_ino == info_.st_ino;
+  }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  struct stat info_ {};
+};
+
 class ShardsSource final : public Source {
  public:
-  explicit ShardsSource(const fs::path& index) : index_(index), text_(read_text(index)) {
+  explicit ShardsSource(const fs::path& index) : index_(index), held_(index), text_(held_.text()) {
     const WeightMap map = parse_weight_map(text_, index_.string());
     on_error([&] { open(map); });
     // A save that replaced the index before all shards were open may have replaced some of these, too.
-    if (read_text(index_) != text_) throw Superseded(ErrorKind::kRuntime, index_.string() + " was replaced.");
+    if (!held_.is_there()) throw Superseded(ErrorKind::kRuntime, index_.string() + " was replaced.");
   }
   std::string name() const override { return index_.string(); }
   std::vector<TensorInfo> tensors() const override { return tensors_; }
@@ -173,17 +203,13 @@ class ShardsSource final : public Source {
     try {
       return f();
     } catch (const Error& e) {
-      std::optional<std::string> now;
-      try {
-        now = read_text(index_);
-      } catch (const Error&) {
-      }
-      if (now == text_) throw;
+      if (held_.is_there()) throw;
       throw Superseded(ErrorKind::kRuntime, e.what());
     }
   }
 
   fs::path index_;
+  HeldFile held_;
   std::string text_;
   uint32_t fingerprint_ = 0;
   std::vector<std::unique_ptr<Source>> shards_;
@@ -231,11 +257,20 @@ std::unique_ptr<Source> open_huggingface(const fs::path& path) {
     if (file.ends_with(".index.json") && fs::is_regular_file(path, none)) return std::make_unique<ShardsSource>(path);
     return nullptr;
   }
-  // In the order in which transformers' from_pretrained() looks.
-  for (auto& [file, index] : {std::pair(kHuggingFaceFile, kHuggingFaceIndex), std::pair(kTorchFile, kTorchIndex)}) {
-    if (fs::exists(path / file, none)) return open_file(path / file);
-    if (fs::exists(path / index, none)) return std::make_unique<ShardsSource>(path / index);
-  }
+  // In the order in which transformers' from_pretrained() looks. A save may put one in the place of the other while
+  // they are looked for.
+  for (int tries = 0; tries < 3; ++tries)
+    for (auto name : {kHuggingFaceFile, kHuggingFaceIndex, kTorchFile, kTorchIndex}) {
+      const fs::path file = path / name;
+      if (!fs::exists(file, none)) continue;
+      try {
+        if (file.extension() == ".json") return std::make_unique<ShardsSource>(file);
+        return open_file(file);
+      } catch (const Error& e) {
+        if (fs::exists(file, none)) throw;
+        throw Superseded(ErrorKind::kRuntime, e.what());
+      }
+    }
   return nullptr;
 }
 

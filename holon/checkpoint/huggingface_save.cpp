@@ -36,6 +36,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{64} << 20;  // after so many other ranks hear of it
+constexpr const char* kSaveKey = "holon.save";
 constexpr auto kCommitWait = std::chrono::seconds(60);
 
 [[noreturn]] void fail_write(const fs::path& path, int error) {
@@ -52,7 +53,7 @@ struct Shard {
 };
 
 // In the order of the names given, as many in a shard as fit.
-std::vector<Shard> shards_of(const std::vector<Weight>& weights, uint64_t shard_bytes) {
+std::vector<Shard> shards_of(const std::vector<Weight>& weights, uint64_t shard_bytes, const std::string& id) {
   std::vector<std::vector<const Weight*>> groups(1);
   uint64_t used = 0;
   for (auto& w : weights) {
@@ -69,8 +70,8 @@ std::vector<Shard> shards_of(const std::vector<Weight>& weights, uint64_t shard_
     Shard shard;
     for (auto* w : group) shard.infos.push_back({w->name, w->dtype, w->shape, 0, 0});
     shard.weights = group;
-    // transformers reads no file that does not say this.
-    const std::string text = header_text(shard.infos, {{"format", "pt"}});
+    // transformers reads no file without a format. By the id, ranks that read two states see that they do.
+    const std::string text = header_text(shard.infos, {{"format", "pt"}, {kSaveKey, id}});
     const uint64_t size = text.size();
     shard.header = std::string(reinterpret_cast<const char*>(&size), sizeof size) + text;
     shard.bytes = shard.header.size() + (shard.infos.empty() ? 0 : shard.infos.back().end);
@@ -309,7 +310,6 @@ void commit(const fs::path& folder, const std::vector<Shard>& shards, const std:
 
 void save_huggingface(const std::vector<Weight>& weights, const fs::path& path, uint64_t shard_bytes, bool collective) {
   const int rank = collective ? Context::current().rank() : 0;
-  const auto shards = shards_of(weights, shard_bytes);
   std::unique_ptr<SaveUnderWay> under_way;
   auto step = [&](const std::function<void()>& f) { collective ? together("save", f) : f(); };
   auto begin = [&]() -> std::string {
@@ -319,6 +319,7 @@ void save_huggingface(const std::vector<Weight>& weights, const fs::path& path, 
     return under_way->id();
   };
   const std::string id = collective ? results_together("save", begin)[0] : begin();
+  const auto shards = shards_of(weights, shard_bytes, id);
   // Names by which the next save knows them, if this one dies.
   std::vector<fs::path> written;
   for (size_t i = 0; i < shards.size(); ++i)

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <thread>
 
 #include "checkpoint/folder.h"
 #include "checkpoint/other_files.h"
@@ -13,6 +15,7 @@
 #include "holon/base/context.h"
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
+#include "holon/checkpoint/world.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/create.h"
 #include "holon/ops/shape.h"
@@ -215,7 +218,7 @@ TEST_P(HuggingFaceOnRanks, EveryLayoutIsWrittenIntoSharedFilesAndReadUnderEveryO
     for (auto& file : files) {
       if (file == kHuggingFaceIndex) continue;
       SafetensorsFile one(path / file);  // whose tensors cover it
-      EXPECT_EQ(one.header().metadata, (Metadata{{"format", "pt"}}));
+      EXPECT_EQ(one.header().metadata.at("format"), "pt");
       uint64_t here = 0;
       for (auto& t : one.header().tensors) {
         EXPECT_EQ(index["weight_map"][t.name], file);
@@ -270,6 +273,45 @@ TEST(HuggingFace, AStateIsReplacedByTheNext) {
   save_state(9, 400);
   EXPECT_EQ(load(path)["a"].tensor().array().data<float>()[0], 9);
   EXPECT_EQ(files_in(path).size(), 3u);
+}
+
+// States whose indices have the same text, while they are replaced: what is loaded is of one of them, on all ranks.
+TEST(HuggingFace, AReaderNeverGetsTwoStates) {
+  Folder folder;
+  const fs::path path = folder / "m";
+  auto save_state = [&](int64_t value) {
+    Value::Dict dict;
+    for (int i = 0; i < 6; ++i) dict.push_back({fmt::format("t{}", i), ones({200}) * value});
+    save(dict, path, {.format = Format::kHuggingFace, .shard_bytes = value % 7 == 0 ? 100000u : 1600u});
+  };
+  save_state(0);
+  std::atomic<bool> over = false;
+  std::thread writer([&] {
+    comm::run_ranks(1, [&](int) {
+      for (int64_t i = 1; i < 60; ++i) save_state(i);
+    });
+    over = true;
+  });
+  std::set<float> seen;
+  comm::run_ranks(2, [&](int rank) {
+    for (;;) {
+      Value v = rank == 0 ? load(path) : Value();
+      Value both = load(path, {.placement = Placement::all("cpu"), .sbp = sbp::split(0)});
+      for (auto* found : {&v, &both}) {
+        if (found->is_null()) continue;
+        std::set<float> values;
+        for (auto& [key, t] : found->dict()) {
+          const Array part = contiguous(found == &both ? t.tensor().full() : t.tensor()).array();
+          values.insert({part.data<float>()[0], part.data<float>()[199]});
+        }
+        EXPECT_EQ(values.size(), 1u);
+        if (rank == 0) seen.insert(values.begin(), values.end());
+      }
+      if (share("stop", over ? "1" : "0")[0] == "1") return;
+    }
+  });
+  writer.join();
+  EXPECT_FALSE(seen.empty());
 }
 
 TEST(HuggingFace, ASaveThatFailsLeavesWhatWasThere) {
