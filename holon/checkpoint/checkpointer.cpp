@@ -235,9 +235,9 @@ void Checkpointer::Impl::start(int64_t step, FolderState state) {
       set_num_threads(1);
       job();
     });
-  } catch (const std::system_error&) {
+  } catch (const std::system_error& e) {
     under_way.reset();
-    throw Error(ErrorKind::kRuntime, "Checkpointer: no thread is to be had for an asynchronous save.");
+    fail_runtime("Checkpointer: cannot start a thread for an asynchronous save: {}.", e.what());
   }
 }
 

@@ -258,6 +258,27 @@ TEST(Checkpointer, WhoReadsTheLatestMeanwhileGetsOneWhole) {
   EXPECT_EQ(last, 30);
 }
 
+TEST(Checkpointer, ARankThatFailsMeanwhileEndsTheSave) {
+  for (int i = 0; i < 10; ++i) {
+    Folder folder;
+    comm::run_ranks(2, [&](int) { Checkpointer(folder / "x").save(1, state(1)); });
+    EXPECT_EQ(message([&] {
+                comm::run_ranks(2, [&](int rank) {
+                  Checkpointer checkpoints(folder / "x", {.asynchronous = true});
+                  checkpoints.save(2, state(2, 10'000));
+                  if (rank == 1) fail_value("rank 1 fails");
+                  checkpoints.wait();
+                  checkpoints.save(3, state(3));
+                });
+              }),
+              "rank 1 fails");
+    comm::run_ranks(2, [&](int) {
+      auto found = Checkpointer(folder / "x").load();
+      EXPECT_EQ(number_of(found->value), found->step);
+    });
+  }
+}
+
 TEST(Checkpointer, OnSeveralHosts) {
   Folder folder;
   const std::vector<int> hosts{0, 0, 1};

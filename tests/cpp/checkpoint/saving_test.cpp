@@ -148,7 +148,7 @@ TEST(Saving, AFolderOfManyPartsIsReadWithFewOpen) {
   Folder folder;
   fs::create_directory(folder / "x");
   constexpr int kParts = 200;
-  Index index{R"({"tensor":"t"})", {}, {}};
+  Index index{R"({"tensor":"t"})", {}, {}, {}};
   IndexEntry entry{int64, {kParts, 2}, {}, {}};
   for (int i = 0; i < kParts; ++i) {
     const std::string name = part_file("0", i, kParts);
