@@ -49,7 +49,8 @@ class Value {
   Value(Tuple tuple);
   Value(Dict dict);
   Value(std::initializer_list<std::pair<std::string, Value>> dict);
-  // A module's; an optimizer's, as a dict of "tensors" and "numbers"; a graph's, of "modules", "optimizers" and "steps".
+  // A module's; an optimizer's, as a dict of "tensors" and "numbers"; a graph's, of "modules", "optimizers" and
+  // "steps".
   Value(const nn::StateDict& state);
   Value(const optim::StateDict& state);
   Value(const nn::GraphState& state);
