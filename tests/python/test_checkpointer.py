@@ -10,7 +10,7 @@ from harness.training import Training
 from holon.utils.data import DataLoader, TensorDataset
 
 import holon
-from holon import nn, optim
+from holon import nn, optim, utils
 from holon.checkpoint import Checkpointer, verify
 
 S, B = holon.sbp.split, holon.sbp.broadcast
@@ -245,8 +245,8 @@ def test_an_error_of_the_last_save_is_seen(tmp_path):
 
 def test_while_workers_load_batches(tmp_path):
     """Workers are forked while a thread writes."""
-    data = TensorDataset(holon.arange(400).reshape(100, 4))
-    loader = DataLoader(data, 4, shuffle=True, generator=1, num_workers=2)
+    data = utils.data.TensorDataset(holon.arange(400).reshape(100, 4))
+    loader = utils.data.DataLoader(data, 4, shuffle=True, generator=1, num_workers=2)
     state = nn.Linear(500, 500)
     checkpoints = Checkpointer(tmp_path, model=state, loader=loader, asynchronous=True)
     seen = []
@@ -256,7 +256,7 @@ def test_while_workers_load_batches(tmp_path):
             if i % 10 == 0:
                 checkpoints.save(100 * epoch + i)
     checkpoints.wait()
-    again = DataLoader(data, 4, shuffle=True, generator=1, num_workers=2)
+    again = utils.data.DataLoader(data, 4, shuffle=True, generator=1, num_workers=2)
     assert Checkpointer(tmp_path, model=state, loader=again).restore(210).step == 210
     assert [x.tolist() for (x,) in again] == seen[61:]
 
