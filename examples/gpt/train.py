@@ -7,10 +7,12 @@
 
 --graph compiles the step, which a pipeline needs anyway; the numbers stay those of the eager step. The text is the
 standard library's own source. At the end it prints the loss on files that were not trained on, the loss of the best
-guess from one byte before, and a sample. The layout changes the speed, not the numbers.
+guess from one byte before, and a sample. The layout changes the speed, not the numbers. With --checkpoints a run that
+was interrupted continues where it was saved last, also on other ranks with another layout.
 """
 
 import argparse
+import json
 import math
 import sys
 import time
@@ -21,6 +23,7 @@ from model import GPT, Layout, everywhere
 
 import holon as flow
 from holon import nn, optim
+from holon.checkpoint import Checkpointer
 
 
 def arguments(argv=None):
@@ -55,13 +58,15 @@ def arguments(argv=None):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--data", nargs="+", metavar="FILE", help="files to learn from instead")
     parser.add_argument("--curve", metavar="FILE", help="write the loss of every step to a file")
+    parser.add_argument("--checkpoints", metavar="FOLDER", help="save the training there, and continue what is there")
+    parser.add_argument("--save-every", type=int, default=100, metavar="STEPS", help="steps between checkpoints")
     parser.add_argument("--sample", type=int, default=400, help="bytes to write at the end")
     options = parser.parse_args(argv)
     world = flow.env.get_world_size()
     options.dp = options.dp or max(1, world // max(1, options.tp * options.pipeline))
     options.micro_batches = options.micro_batches or (2 * options.pipeline if options.pipeline > 1 else 1)
     options.graph |= options.pipeline > 1 or options.micro_batches > 1
-    for name in ("dp", "tp", "pipeline", "micro_batches"):
+    for name in ("dp", "tp", "pipeline", "micro_batches", "save_every"):
         if getattr(options, name) < 1:
             parser.error(f"--{name.replace('_', '-')} {getattr(options, name)} is less than one")
     ranks = options.dp * options.tp * options.pipeline
@@ -114,19 +119,20 @@ class Clock:
     def __init__(self, seconds):
         self.seconds, self.placement, self.begin = seconds, flow.placement.all("cpu"), time.monotonic()
 
-    def total_steps(self, step):
+    def total_steps(self, step, done):
+        """done: steps of this run, which others may have begun."""
         elapsed = (
             flow.tensor([time.monotonic() - self.begin]).to_global(self.placement, flow.sbp.partial_sum).sum().item()
         )
         elapsed /= flow.env.get_world_size()
-        return step + max(0, round((self.seconds - elapsed) * step / elapsed)) if step else sys.maxsize
+        return step + max(0, round((self.seconds - elapsed) * done / elapsed)) if done else sys.maxsize
 
 
 class Progress:
     """A bar in a terminal, otherwise a line now and then; on the first rank only."""
 
-    def __init__(self, options):
-        self.on = flow.env.get_rank() == 0
+    def __init__(self, options, first):
+        self.on, self.first = flow.env.get_rank() == 0, first
         self.options, self.begin, self.shown, self.bar = options, time.monotonic(), 0.0, None
         if self.on and sys.stdout.isatty():
             try:
@@ -147,18 +153,32 @@ class Progress:
             return
         seconds = time.monotonic() - self.begin
         loss = np.mean(losses[-20:])
-        rate = step * self.options.batch * self.options.length / seconds
+        done = step - self.first
+        rate = done * self.options.batch * self.options.length / seconds
         text = f"loss {loss:.3f}  {rate:,.0f} bytes/s"
         if self.bar:
             self.bar.update(self.task, completed=step, total=total if total < sys.maxsize else None, description=text)
-        elif seconds - self.shown >= 5 or step in (1, total):
+        elif seconds - self.shown >= 5 or step in (self.first + 1, total):
             self.shown = seconds
-            left = f"{(total - step) * seconds / step:.0f} s left" if total < sys.maxsize else ""
+            left = f"{(total - step) * seconds / done:.0f} s left" if total < sys.maxsize else ""
             print(f"step {step:5d}  {text}  {left}", flush=True)
 
     def close(self):
         if self.bar:
             self.bar.stop()
+
+
+class Saved:
+    """What a run has besides its model and optimizer: the loss of every step, and what it draws batches with."""
+
+    def __init__(self, seed):
+        self.rng, self.losses = np.random.default_rng(seed), []
+
+    def state_dict(self):
+        return {"losses": self.losses, "rng": json.dumps(self.rng.bit_generator.state)}
+
+    def load_state_dict(self, state):
+        self.losses, self.rng.bit_generator.state = list(state["losses"]), json.loads(state["rng"])
 
 
 def train(options, text):
@@ -179,13 +199,18 @@ def train(options, text):
         betas=(0.9, 0.95),
     )
     graph = Step(model, optimizer, options.micro_batches, options.amp) if options.graph else None
-    rng, losses = np.random.default_rng(options.seed), []
-    clock, progress = Clock(options.seconds), Progress(options)
-    step, total = 0, options.steps or sys.maxsize
+    run, checkpoints, first = Saved(options.seed), None, 0
+    if options.checkpoints:
+        parts = {"graph": graph} if graph else {"model": model, "optimizer": optimizer}
+        checkpoints = Checkpointer(options.checkpoints, asynchronous=True, run=run, **parts)
+        if found := checkpoints.restore():
+            first = found.step
+    clock, progress = Clock(options.seconds), Progress(options, first)
+    step, total = first, options.steps or sys.maxsize
     while step < total:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(step, total, options.lr)
-        pair = model.pair(*data.batch(text, rng, options.batch, options.length))
+        pair = model.pair(*data.batch(text, run.rng, options.batch, options.length))
         if graph:
             loss = graph(*pair).mean()  # over the micro-batches
         else:
@@ -195,13 +220,17 @@ def train(options, text):
             loss.backward()
             optimizer.clip_grad()
             optimizer.step()
-        losses.append(everywhere(loss).item())
+        run.losses.append(everywhere(loss).item())
         step += 1
         if not options.steps and step % 20 == 0:
-            total = clock.total_steps(step)
-        progress.update(step, total, losses)
+            total = clock.total_steps(step, step - first)
+        if checkpoints and (step % options.save_every == 0 or step >= total):
+            checkpoints.save(step)
+        progress.update(step, total, run.losses)
     progress.close()
-    return model, losses
+    if checkpoints:
+        checkpoints.wait()
+    return model, run.losses
 
 
 def main():

@@ -73,7 +73,7 @@ struct HostTraffic::Impl {
     bool on_target;
     std::vector<std::vector<Part>> held = {};  // by host, of its ranks
     std::vector<Different> different = {};
-    std::vector<Part> pieces = {};             // of all ranks, each once: that of the first copy and addend
+    std::vector<Part> pieces = {};  // of all ranks, each once: that of the first copy and addend
   };
   // On how many other hosts the addends of an element are, and how many of them are summed there.
   struct Addends {

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from harness import ranks
 from harness.training import Training
-from holon.utils.data import DataLoader, TensorDataset
 
 import holon
 from holon import nn, optim, utils
