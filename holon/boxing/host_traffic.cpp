@@ -142,7 +142,8 @@ struct HostTraffic::Impl {
     for (const Part& p : held(l, place))
       if (std::none_of(parts.begin(), parts.end(), [&](const Part* known) { return alike(known->at, p.at, axes); }))
         parts.push_back(&p);
-    return l.different.emplace_back(place, axes, std::move(parts)).parts;
+    l.different.push_back({place, axes, std::move(parts)});
+    return l.different.back().parts;
   }
 
   const std::vector<Part>& pieces(Layout& l) {
