@@ -155,6 +155,7 @@ class ShardsSource final : public Source {
   std::string name() const override { return index_.string(); }
   std::vector<TensorInfo> tensors() const override { return tensors_; }
   uint32_t fingerprint() const override { return fingerprint_; }
+  int64_t files() const override { return std::ssize(shards_); }
   Array read(const std::string& tensor, const Dims& offset, const Dims& shape) override {
     return on_error([&] { return awake(shard_of_.at(tensor)).read(tensor, offset, shape); });
   }

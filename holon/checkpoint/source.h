@@ -1,6 +1,7 @@
 // What load() reads from: a saved value whose tensors are read one by one, and of each only a region.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -25,6 +26,7 @@ class Source {
   virtual std::vector<std::string> own() const { return {}; }                      // Index::own
   // The regions of a tensor that are in files, each in row-major order.
   virtual std::vector<Region> parts(const TensorInfo& info) const;
+  virtual int64_t files() const { return 1; }
   // The region of a tensor that begins at offset. Pre: it is inside. Errors (RuntimeError), naming the file.
   virtual Array read(const std::string& tensor, const Dims& offset, const Dims& shape) = 0;
   // Gives descriptors back until the next read().

@@ -1,5 +1,6 @@
 #include "holon/checkpoint/verify.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -8,7 +9,11 @@
 
 #include "holon/base/error.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/huggingface.h"
+#include "holon/checkpoint/pieces.h"
 #include "holon/checkpoint/safetensors.h"
+#include "holon/checkpoint/source.h"
+#include "holon/checkpoint/torch_file.h"
 #include "holon/checkpoint/tree.h"
 
 namespace holon::checkpoint {
@@ -16,6 +21,8 @@ namespace holon::checkpoint {
 namespace fs = std::filesystem;
 
 namespace {
+
+constexpr int64_t kPieceBytes = int64_t{64} << 20;
 
 void verify_file(const SafetensorsFile& file, Verified& out) {
   file.verify();
@@ -58,6 +65,24 @@ Verified verify_folder(const fs::path& folder) {
   return out;
 }
 
+// Of a format without checksums: whether all can be read.
+Verified verify_source(Source& source) {
+  Verified out;
+  const auto tensors = source.tensors();
+  verify_tree(source.tree(), source.name(), [&](const std::string& name) {
+    return std::any_of(tensors.begin(), tensors.end(), [&](auto& t) { return t.name == name; });
+  });
+  for (auto& t : tensors) {
+    for_each_piece(whole(t.shape), size_bytes(t.dtype), kPieceBytes,
+                   [&](const Region& piece) { out.bytes += source.read(t.name, piece.offset, piece.shape).nbytes(); });
+    source.rest();
+  }
+  out.files = source.files();
+  out.tensors = std::ssize(tensors);
+  out.unchecked_bytes = out.bytes;
+  return out;
+}
+
 }  // namespace
 
 Verified verify(const FilePath& given) {
@@ -65,9 +90,11 @@ Verified verify(const FilePath& given) {
   std::error_code none;
   if (fs::is_directory(path, none) && fs::exists(path / kIndexFile, none)) return verify_folder(path);
   const bool folder = fs::is_directory(path, none);
-  if (folder && !fs::exists(path / kWholeFile, none))
-    fail_runtime("{} is a folder without {} or {}: nothing was saved there, or the save was not completed.",
-                 path.string(), kIndexFile, kWholeFile);
+  if (!folder || !fs::exists(path / kWholeFile, none)) {
+    if (auto source = open_huggingface(path)) return verify_source(*source);
+    if (auto source = folder ? nullptr : open_torch(path)) return verify_source(*source);
+    if (folder) open_source(path);  // raises: nothing is there
+  }
   const SafetensorsFile file(folder ? path / kWholeFile : path);
   Verified out;
   out.tensors = static_cast<int64_t>(file.header().tensors.size());

@@ -15,8 +15,9 @@ struct Verified {
 };
 
 // Reads all of what save() or a Checkpointer wrote to `path`, or any safetensors file, and compares its checksums and
-// sizes; takes a few megabytes of memory. Not collective: one rank may call it. Errors (RuntimeError), naming the file,
-// and the tensor where one is affected: anything is missing, damaged or from another save.
+// sizes. Folders of Hugging Face's and files of PyTorch's have no checksums and are read only. Takes little memory. Not
+// collective: one rank may call it. Errors (RuntimeError), naming the file, and the tensor where one is affected:
+// anything is missing, damaged or from another save.
 Verified verify(const FilePath& path);
 
 }  // namespace holon::checkpoint

@@ -108,6 +108,13 @@ TEST_F(ToolsTest, ConvertsBothWays) {
   convert(path("weights.safetensors"), path("hf"), {.format = Format::kHuggingFace, .shard_bytes = 1000});
   EXPECT_TRUE(fs::exists(path("hf/model.safetensors.index.json")));
   EXPECT_TRUE(diff(path("weights.safetensors"), path("hf")).empty());
+  const Verified found = verify(path("hf"));
+  EXPECT_EQ(found.files, 2);
+  EXPECT_EQ(found.tensors, 2);
+  EXPECT_EQ(found.bytes, 96u + 1200u);
+  EXPECT_EQ(found.unchecked_bytes, found.bytes);
+  fs::resize_file(path("hf/model-00002-of-00002.safetensors"), 100);
+  EXPECT_THAT(error_of([&] { verify(path("hf")); }), HasSubstr("model-00002-of-00002.safetensors"));
 }
 
 TEST_F(ToolsTest, LayoutsStay) {
