@@ -29,6 +29,7 @@ struct KeyRule {
     kStack,      // those of all numbers that `to` has not ({e}), 0, 1, ..., are one along a new axis
     kUnstack,    // one is those of all numbers that `from` has not
   };
+  // What happens to the tensors, and along which axis.
   struct How {
     Kind kind = kSame;
     int axis = 0, other = 1;

@@ -27,6 +27,7 @@ MODULES = {
 # Modules that are files of this package under another name.
 FILES = {
     "boxing.nccl": "oneflow.more.boxing.nccl",
+    "checkpoint": "oneflow.single_client.checkpoint",
     "nn.graph": "oneflow.more.graph",
     "nn.graph.graph": "oneflow.more.graph",
     "nn.graph.graph_block": "oneflow.more.graph.module",
