@@ -157,8 +157,8 @@ Result compiled(Factory producer, const Layout& layout, const Options& o) {
 }
 
 // Differences are relative to the larger of 1 and the value. The losses of the first steps, in which rounding has not
-// been multiplied yet, must be ten times as near.
-void expect_near(const Result& want, const Result& got, double tolerance, const char* what) {
+// been multiplied yet, must be ten times as near. state: of parameters and buffers, too.
+void expect_near(const Result& want, const Result& got, double tolerance, bool state, const char* what) {
   for (size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(want.losses[i], got.losses[i], tolerance / 10 * std::max(1.0, want.losses[i]))
         << "against " << what << ": loss " << i;
@@ -171,7 +171,7 @@ void expect_near(const Result& want, const Result& got, double tolerance, const 
   ASSERT_EQ(want.losses.size(), got.losses.size());
   ASSERT_EQ(want.state.size(), got.state.size());
   for (size_t i = 0; i < want.losses.size(); ++i) compare(want.losses[i], got.losses[i], fmt::format("loss {}", i));
-  for (size_t s = 0; s < want.state.size(); ++s) {
+  for (size_t s = 0; state && s < want.state.size(); ++s) {
     auto &a = want.state[s], &b = got.state[s];
     ASSERT_EQ(a.second.size(), b.second.size()) << a.first;
     for (size_t i = 0; i < a.second.size(); ++i) compare(a.second[i], b.second[i], fmt::format("{}[{}]", a.first, i));
@@ -248,10 +248,12 @@ std::vector<Options> every_value(const Layout& layout, DType dtype) {
 // others; where ranks do the same as one does, there is no difference at all. float32 is as near, in its digits, but
 // for ResNet-18 with relu, which asks 1.5 million times whether a number is above 0: where it is 0 but for rounding, a
 // gradient of another row comes through, and the loss differs by 1e-3 from there on. Eager runs on unlike ranks differ
-// as much, and with a smooth function in relu's place the tolerance is that of all. bfloat16 has 8 bits, and which way
-// a number of 8 bits is rounded decides about 2^-9 of it; normalised layers over a few rows multiply that. Where
-// weights are split, a graph chooses signatures over the whole step and eager op by op: what is summed in bfloat16
-// differs as between unlike ranks (with the pass choose_sbp left out, all are within 2e-2).
+// as much; which numbers these are depends on the CPU, as its vectors decide the order of sums. So its parameters are
+// compared in float64, and in float32 those of the same rows with a smooth function in relu's place, by the tolerance
+// of all. bfloat16 has 8 bits, and which way a number of 8 bits is rounded decides about 2^-9 of it; normalised layers
+// over a few rows multiply that. Where weights are split, a graph chooses signatures over the whole step and eager op
+// by op: what is summed in bfloat16 differs as between unlike ranks (with the pass choose_sbp left out, all are within
+// 2e-2).
 double tolerance(const Net& net, const Layout& layout, const Options& o, bool same_ranks) {
   if (o.dtype == float64) return 1e-12;
   if (layout.dp == 1 && layout.tp == 1) return 2e-5;
@@ -265,10 +267,12 @@ void check(Factory producer, const Layout& layout, const Options& o) {
   try {
     Result got = on_ranks(layout.ranks(), [&] { return compiled(producer, layout, o); });
     const Net net = producer(kOne);
-    expect_near(cached(producer, layout, o, layout.dp), got, tolerance(net, layout, o, true),
+    const bool kinks = net.name == "ResNet-18" && o.dtype == float32 && !o.amp && (layout.dp > 1 || layout.tp > 1);
+    expect_near(cached(producer, layout, o, layout.dp), got, tolerance(net, layout, o, true), !kinks,
                 "eager on the same ranks");
     if (layout.ranks() > 1)
-      expect_near(cached(producer, kOne, o, layout.dp), got, tolerance(net, layout, o, false), "eager on one rank");
+      expect_near(cached(producer, kOne, o, layout.dp), got, tolerance(net, layout, o, false), !kinks,
+                  "eager on one rank");
   } catch (const std::exception& e) {
     ADD_FAILURE() << e.what();
   }
@@ -290,7 +294,7 @@ constexpr Model kModels[] = {{"MLP", models::mlp},
 // which takes as long as all others, the other way round.
 bool usual(Factory producer, DType dtype, size_t i) {
   if (kSanitized) return i == 13;  // where all takes twenty times as long
-  if (producer == models::resnet18_smooth) return dtype == float32 && (i == 1 || i == 12);
+  if (producer == models::resnet18_smooth) return dtype == float32 && (i == 0 || i == 1 || i == 12 || i == 13);
   const bool some = i == 0 || i == 6 || i == 11 || i == 13;
   return some || (producer == models::resnet18) == (dtype == float64);
 }
