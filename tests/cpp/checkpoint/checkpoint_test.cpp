@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <filesystem>
-#include <functional>
 
 #include "checkpoint/folder.h"
 #include "holon/base/error.h"
@@ -17,26 +15,13 @@
 #include "holon/ops/random.h"
 #include "holon/ops/shape.h"
 #include "holon/optim/optimizer.h"
+#include "tests/cpp/checkpoint/same_bits.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  Tensor x = contiguous(a.is_global() ? a.full() : a), y = contiguous(b.is_global() ? b.full() : b);
-  return x.dtype() == y.dtype() && x.shape() == y.shape() &&
-      (x.numel() == 0 || std::memcmp(x.array().bytes(), y.array().bytes(), x.array().nbytes()) == 0);
-}
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 TEST(Value, SaysWhatItHolds) {
   Value v{{"epoch", 3}, {"lr", 0.5}, {"name", "net"}, {"list", Value::List{1, nullptr, true}}, {"w", ones({2})}};
@@ -48,11 +33,11 @@ TEST(Value, SaysWhatItHolds) {
   EXPECT_EQ(v["w"].tensor().numel(), 2);
   EXPECT_TRUE(v.contains("lr") && !v.contains("x"));
   EXPECT_EQ(v.size(), 5u);
-  EXPECT_NE(message([&] { v["x"]; }).find("it has epoch, lr, name, list, w"), std::string::npos);
-  EXPECT_NE(message([&] { v["epoch"].text(); }).find("a text was requested; the value is a integer"),
+  EXPECT_NE(error_of([&] { v["x"]; }).find("it has epoch, lr, name, list, w"), std::string::npos);
+  EXPECT_NE(error_of([&] { v["epoch"].text(); }).find("a text was requested; the value is a integer"),
             std::string::npos);
-  EXPECT_NE(message([&] { v["list"][3]; }).find("element 3 of 3"), std::string::npos);
-  EXPECT_NE(message([&] { v.state_dict(); }).find("'epoch' is a integer"), std::string::npos);
+  EXPECT_NE(error_of([&] { v["list"][3]; }).find("element 3 of 3"), std::string::npos);
+  EXPECT_NE(error_of([&] { v.state_dict(); }).find("'epoch' is a integer"), std::string::npos);
 }
 
 TEST(Checkpoint, ValuesComeBack) {
@@ -70,11 +55,11 @@ TEST(Checkpoint, ValuesComeBack) {
   EXPECT_EQ(found["inf"].number(), -INFINITY);
   EXPECT_TRUE(found["tuple"].get_if<Value::Tuple>());
   EXPECT_TRUE(same_bits(found["t"].tensor(), arange(6).reshape({2, 3}).transpose(0, 1)));
-  EXPECT_NE(message([&] {
+  EXPECT_NE(error_of([&] {
               save(Value::Dict{{"a", Value::List{Tensor()}}}, folder / "y");
             }).find("['a'][0] is undefined"),
             std::string::npos);
-  EXPECT_NE(message([&] { save("\xff", folder / "y"); }).find("not UTF-8"), std::string::npos);
+  EXPECT_NE(error_of([&] { save("\xff", folder / "y"); }).find("not UTF-8"), std::string::npos);
   EXPECT_FALSE(fs::exists(folder / "y"));
 }
 
@@ -183,7 +168,7 @@ TEST(Checkpoint, RanksOfSeveralHosts) {
     for (auto& name : {"file", "parts"})
       EXPECT_TRUE(same_bits(load(folder / name, {.global_src_rank = 1})["t"].tensor(), arange(10)));
     EXPECT_TRUE(same_bits(load(folder / "parts")["t"].tensor(), arange(10)));
-    EXPECT_NE(message([&] {
+    EXPECT_NE(error_of([&] {
                 save({{"t", split}}, folder / "none/x");
               }).find("rank 0: cannot create"),
               std::string::npos);
@@ -203,12 +188,13 @@ TEST(Checkpoint, AnErrorOfOneRankIsEverybodys) {
   Folder folder;
   comm::run_ranks(3, [&](int rank) {
     Tensor t = ones({9}, {.placement = Placement::all("cpu"), .sbp = sbp::split(0)});
-    EXPECT_NE(message([&] { save(t, folder / "none/x", {.global_dst_rank = 2}); }).find("rank 2: cannot write"),
+    EXPECT_NE(error_of([&] { save(t, folder / "none/x", {.global_dst_rank = 2}); }).find("rank 2: cannot write"),
               std::string::npos);
-    EXPECT_NE(message([&] { save(t, folder / "none/x"); }).find("rank 0: cannot create the folder"), std::string::npos);
-    EXPECT_NE(message([&] { load(folder / "none", {.global_src_rank = 1}); }).find("rank 1: cannot open"),
+    EXPECT_NE(error_of([&] { save(t, folder / "none/x"); }).find("rank 0: cannot create the folder"),
               std::string::npos);
-    EXPECT_NE(message([&] {
+    EXPECT_NE(error_of([&] { load(folder / "none", {.global_src_rank = 1}); }).find("rank 1: cannot open"),
+              std::string::npos);
+    EXPECT_NE(error_of([&] {
                 save({{rank == 1 ? "a" : "b", t}}, folder / "x");
               }).find("rank 0 b: float32 [9] S(0)"),
               std::string::npos);
@@ -234,19 +220,20 @@ TEST(Checkpoint, PartsMustBelongTogether) {
   fs::path there = part("a");
   fs::remove(there);
   comm::run_ranks(2, [&](int) {
-    EXPECT_NE(message([&] { load(folder / "a"); }).find("rank 1: cannot open " + there.string()), std::string::npos);
+    EXPECT_NE(error_of([&] { load(folder / "a"); }).find("rank 1: cannot open " + there.string()), std::string::npos);
   });
   fs::rename(part("b"), there);
-  EXPECT_NE(message([&] { load(folder / "a"); }).find("It is damaged, or from another save"), std::string::npos);
+  EXPECT_NE(error_of([&] { load(folder / "a"); }).find("It is damaged, or from another save"), std::string::npos);
 }
 
 TEST(Index, IsChecked) {
   auto index = [](const std::string& tensor) {
     return R"({"format":"holon-folder","version":1,"tree":"null","tensors":{"t":)" + tensor + "}}";
   };
-  auto parse = [&](const std::string& tensor) { return message([&] { parse_index(index(tensor), "I"); }); };
+  auto parse = [&](const std::string& tensor) { return error_of([&] { parse_index(index(tensor), "I"); }); };
   auto parts = [](const std::string& list) { return R"({"dtype":"F32","shape":[4,3],"parts":[)" + list + "]}"; };
-  EXPECT_EQ(parse(parts(R"({"file":"f","offset":[0,0],"shape":[4,2]},{"file":"g","offset":[0,2],"shape":[4,1]})")), "");
+  EXPECT_EQ(parse(parts(R"({"file":"f","offset":[0,0],"shape":[4,2]},{"file":"g","offset":[0,2],"shape":[4,1]})")),
+            "no error");
   EXPECT_NE(parse(parts(R"({"file":"f","offset":[0,0],"shape":[4,2]})")).find("incomplete: 8 of 12"),
             std::string::npos);
   EXPECT_NE(parse(parts(R"({"file":"f","offset":[0,0],"shape":[4,2]},{"file":"g","offset":[0,1],"shape":[4,1]})"))
@@ -262,10 +249,10 @@ TEST(Index, IsChecked) {
             std::string::npos);
   EXPECT_NE(parse(R"({"dtype":"F3","shape":[],"parts":[]})").find("unknown dtype"), std::string::npos);
   EXPECT_NE(parse("3").find("no 'dtype'"), std::string::npos);
-  EXPECT_NE(message([] { parse_index(R"({"format":"holon-folder","version":2})", "I"); }).find("version 2"),
+  EXPECT_NE(error_of([] { parse_index(R"({"format":"holon-folder","version":2})", "I"); }).find("version 2"),
             std::string::npos);
-  EXPECT_NE(message([] { parse_index("[]", "I"); }).find("no 'format'"), std::string::npos);
-  EXPECT_NE(message([] { parse_index("", "I"); }).find("I: "), std::string::npos);
+  EXPECT_NE(error_of([] { parse_index("[]", "I"); }).find("no 'format'"), std::string::npos);
+  EXPECT_NE(error_of([] { parse_index("", "I"); }).find("I: "), std::string::npos);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -25,20 +24,12 @@
 #include "holon/ops/reduce.h"
 #include "holon/ops/shape.h"
 #include "holon/optim/optimizer.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
@@ -85,8 +76,8 @@ TEST_P(CheckpointerOnRanks, KeepsTheNewest) {
     EXPECT_EQ(number_of(found->value), 30);
     EXPECT_EQ(found->own.integer(), rank * 100 + 30);
     EXPECT_EQ(number_of(checkpoints.load(20)->value), 20);
-    EXPECT_TRUE(contains(message([&] { checkpoints.load(10); }), "no checkpoint of step 10"));
-    EXPECT_TRUE(contains(message([&] { checkpoints.load(10); }), "there are 20, 30"));
+    EXPECT_TRUE(contains(error_of([&] { checkpoints.load(10); }), "no checkpoint of step 10"));
+    EXPECT_TRUE(contains(error_of([&] { checkpoints.load(10); }), "there are 20, 30"));
     EXPECT_EQ(number_of(load(checkpoints.path(30))), 30);
     // The same step again.
     EXPECT_TRUE(checkpoints.save(30, state(31), rank));
@@ -98,21 +89,21 @@ TEST_P(CheckpointerOnRanks, KeepsTheNewest) {
 TEST(Checkpointer, MistakesAreErrors) {
   Folder folder;
   comm::run_ranks(2, [&](int rank) {
-    EXPECT_TRUE(contains(message([&] { Checkpointer(folder / "x", {.keep = 0}); }), "keep is 0"));
-    EXPECT_TRUE(contains(message([&] { Checkpointer(folder / "x", {.keep = 1 + rank}); }), "rank 1 keep 2"));
+    EXPECT_TRUE(contains(error_of([&] { Checkpointer(folder / "x", {.keep = 0}); }), "keep is 0"));
+    EXPECT_TRUE(contains(error_of([&] { Checkpointer(folder / "x", {.keep = 1 + rank}); }), "rank 1 keep 2"));
     Checkpointer checkpoints(folder / "x");
-    EXPECT_TRUE(contains(message([&] { checkpoints.save(-1, 1); }), "step is -1"));
-    EXPECT_TRUE(contains(message([&] { checkpoints.save(rank, state(1)); }), "step-00000000; rank 1"));
-    EXPECT_TRUE(contains(message([&] { checkpoints.save(1, 1, ones({2})); }), "'own' is a tensor"));
-    EXPECT_TRUE(contains(message([&] { checkpoints.save(1, rank == 1 ? Value(Tensor()) : Value(1)); }), "rank 1"));
-    EXPECT_TRUE(contains(message([&] { checkpoints.load({}, {.global_src_rank = 0}); }), "global_src_rank"));
+    EXPECT_TRUE(contains(error_of([&] { checkpoints.save(-1, 1); }), "step is -1"));
+    EXPECT_TRUE(contains(error_of([&] { checkpoints.save(rank, state(1)); }), "step-00000000; rank 1"));
+    EXPECT_TRUE(contains(error_of([&] { checkpoints.save(1, 1, ones({2})); }), "'own' is a tensor"));
+    EXPECT_TRUE(contains(error_of([&] { checkpoints.save(1, rank == 1 ? Value(Tensor()) : Value(1)); }), "rank 1"));
+    EXPECT_TRUE(contains(error_of([&] { checkpoints.load({}, {.global_src_rank = 0}); }), "global_src_rank"));
     checkpoints.save(3, state(3));
-    EXPECT_TRUE(contains(message([&] { checkpoints.load(rank == 0 ? std::optional<int64_t>(3) : std::nullopt); }),
+    EXPECT_TRUE(contains(error_of([&] { checkpoints.load(rank == 0 ? std::optional<int64_t>(3) : std::nullopt); }),
                          "rank 1 step latest"));
     EXPECT_EQ(checkpoints.steps(), Steps{3});
   });
   write_text(folder / "file", "mine");
-  EXPECT_TRUE(contains(message([&] { Checkpointer(folder / "file"); }), "cannot create the folder"));
+  EXPECT_TRUE(contains(error_of([&] { Checkpointer(folder / "file"); }), "cannot create the folder"));
 }
 
 TEST(Checkpointer, WhatIsChangedBehindAnAsynchronousSaveIsNotSaved) {
@@ -165,13 +156,13 @@ TEST(Checkpointer, AFailedSaveIsAnErrorOfTheNext) {
     if (rank == 0) write_text(folder / "x" / "step-00000002", "something else");
     comm::barrier();
     checkpoints.save(2, state(2));
-    std::string text = message([&] { checkpoints.save(3, state(3)); });
+    std::string text = error_of([&] { checkpoints.save(3, state(3)); });
     EXPECT_TRUE(contains(text, "step 2 was not saved")) << text;
     EXPECT_TRUE(contains(text, (folder / "x" / "step-00000002").string())) << text;
     EXPECT_EQ(checkpoints.steps(), Steps{1});
     EXPECT_EQ(number_of(checkpoints.load()->value), 1);
     checkpoints.save(2, state(2));
-    EXPECT_TRUE(contains(message([&] { checkpoints.wait(); }), "step 2 was not saved"));
+    EXPECT_TRUE(contains(error_of([&] { checkpoints.wait(); }), "step 2 was not saved"));
     checkpoints.wait();  // once
     comm::barrier();
     if (rank == 0) fs::remove(folder / "x" / "step-00000002");
@@ -182,7 +173,7 @@ TEST(Checkpointer, AFailedSaveIsAnErrorOfTheNext) {
     if (rank == 0) write_text(folder / "x" / "step-00000003", "something else");
     comm::barrier();
     Checkpointer other(folder / "x");
-    EXPECT_TRUE(contains(message([&] { other.save(3, state(3)); }), "step 3 was not saved"));
+    EXPECT_TRUE(contains(error_of([&] { other.save(3, state(3)); }), "step 3 was not saved"));
     EXPECT_EQ(other.steps(), (Steps{1, 2}));
   });
 }
@@ -262,7 +253,7 @@ TEST(Checkpointer, ARankThatFailsMeanwhileEndsTheSave) {
   for (int i = 0; i < 10; ++i) {
     Folder folder;
     comm::run_ranks(2, [&](int) { Checkpointer(folder / "x").save(1, state(1)); });
-    EXPECT_EQ(message([&] {
+    EXPECT_EQ(error_of([&] {
                 comm::run_ranks(2, [&](int rank) {
                   Checkpointer checkpoints(folder / "x", {.asynchronous = true});
                   checkpoints.save(2, state(2, 10'000));
@@ -390,7 +381,7 @@ TEST(Verify, FindsWhatIsDamaged) {
   EXPECT_EQ(found.unchecked_bytes, 0u);
   save({{"w", ones({100})}}, folder / "file");
   EXPECT_EQ(verify(folder / "file").bytes, 400u);
-  EXPECT_TRUE(contains(message([&] { verify(folder.path); }), "is a folder without"));
+  EXPECT_TRUE(contains(error_of([&] { verify(folder.path); }), "is a folder without"));
   std::vector<fs::path> files;
   for (auto& entry : fs::directory_iterator(folder / "x")) files.push_back(entry.path());
   for (auto& file : files) {
@@ -400,16 +391,16 @@ TEST(Verify, FindsWhatIsDamaged) {
       std::string damaged = text;
       damaged[at] = static_cast<char>(damaged[at] ^ 4);
       write_text(file, damaged);
-      const std::string error = message([&] { verify(folder / "x"); });
+      const std::string error = error_of([&] { verify(folder / "x"); });
       EXPECT_TRUE(contains(error, file.string())) << error << " at " << at;
       if (!index && at > 20) {
         EXPECT_TRUE(contains(error, "'a'") || contains(error, "'b'") || contains(error, "'local'")) << error;
       }
     }
     write_text(file, text.substr(0, text.size() / 2));
-    EXPECT_TRUE(contains(message([&] { verify(folder / "x"); }), file.string()));
+    EXPECT_TRUE(contains(error_of([&] { verify(folder / "x"); }), file.string()));
     fs::remove(file);
-    EXPECT_NE(message([&] { verify(folder / "x"); }), "");
+    EXPECT_NE(error_of([&] { verify(folder / "x"); }), "no error");
     write_text(file, text);
   }
   EXPECT_EQ(verify(folder / "x").files, 2);

@@ -1,6 +1,5 @@
 // Files that are damaged, old, or something else.
 #include <filesystem>
-#include <functional>
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -16,21 +15,13 @@
 #include "holon/checkpoint/other_formats.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/create.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 using namespace std::string_literals;
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 // The bytes of a dict of tensors and numbers, to compare.
 std::string bits(const Value& value) {
@@ -94,7 +85,7 @@ TEST(Damage, OfATensorInOneFileIsFound) {
     std::string damaged = text;
     damaged[at] = static_cast<char>(damaged[at] ^ 4);
     write_text(folder / "x", damaged);
-    EXPECT_NE(message([&] { load(folder / "x"); }).find("their checksum differs"), std::string::npos) << at;
+    EXPECT_NE(error_of([&] { load(folder / "x"); }).find("their checksum differs"), std::string::npos) << at;
   }
   write_text(folder / "x", text);
   EXPECT_EQ(bits(load(folder / "x")), whole);
@@ -107,9 +98,9 @@ TEST(Damage, OfATensorInOneFileIsFound) {
   SafetensorsFile file(folder / "x");
   const auto& columns = *file.find("columns");
   Array out = Array::empty({100, 1}, int64);
-  EXPECT_EQ(message([&] { file.read(columns, {0, 7}, {50, 1}, out, {0, 0}); }), "");
+  EXPECT_EQ(error_of([&] { file.read(columns, {0, 7}, {50, 1}, out, {0, 0}); }), "no error");
   for (int64_t i = 0; i < 50; ++i) EXPECT_EQ(out.data<int64_t>()[i], 300 * i + 7);
-  EXPECT_NE(message([&] { file.read(columns, {0, 7}, {100, 1}, out, {0, 0}); }).find("checksum"), std::string::npos);
+  EXPECT_NE(error_of([&] { file.read(columns, {0, 7}, {100, 1}, out, {0, 0}); }).find("checksum"), std::string::npos);
 }
 
 // Another program may keep the metadata with tensors that it has changed: the checksums are not theirs.
@@ -159,7 +150,7 @@ TEST(Damage, AFileThatIsCutOffWhileItIsReadIsAnError) {
   save({{"a", arange(100000)}}, folder / "x");
   SafetensorsFile file(folder / "x");
   fs::resize_file(folder / "x", 5000);
-  EXPECT_NE(message([&] { file.read(*file.find("a")); }).find("Another program has truncated it"), std::string::npos);
+  EXPECT_NE(error_of([&] { file.read(*file.find("a")); }).find("Another program has truncated it"), std::string::npos);
 }
 
 TEST(Damage, ManyLevelsAreRefusedAtTheFirstThatIsTooDeep) {
@@ -167,7 +158,7 @@ TEST(Damage, ManyLevelsAreRefusedAtTheFirstThatIsTooDeep) {
   auto file = [&](std::string header) {
     uint64_t size = header.size();
     write_text(folder / "x", std::string(reinterpret_cast<char*>(&size), 8) + header);
-    return message([&] { load(folder / "x"); });
+    return error_of([&] { load(folder / "x"); });
   };
   const std::string deep(20'000'000, '[');
   EXPECT_NE(file(deep).find("not a JSON object"), std::string::npos);
@@ -176,19 +167,19 @@ TEST(Damage, ManyLevelsAreRefusedAtTheFirstThatIsTooDeep) {
   EXPECT_NE(file("{\"__metadata__\":{\"holon\":\"" + deep + "\"}}").find("levels deep"), std::string::npos);
   fs::create_directory(folder / "parts");
   write_text(folder / "parts" / kIndexFile, "{\"tree\": " + deep);
-  EXPECT_NE(message([&] { load(folder / "parts"); }).find("nested more than 16 levels deep"), std::string::npos);
+  EXPECT_NE(error_of([&] { load(folder / "parts"); }).find("nested more than 16 levels deep"), std::string::npos);
   EXPECT_TRUE(deeper_than(2, "[[[]]]") && !deeper_than(3, "[[[]]]") && !deeper_than(1, "[\"[[\\\"[[\", 1]"));
 }
 
 TEST(Damage, WhatIsNoRegularFileIsRefusedAtOnce) {
   Folder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_NE(message([&] { load(folder / "pipe"); }).find("is not a regular file"), std::string::npos);
-  EXPECT_NE(message([] { load("/dev/zero"); }).find("is not a regular file"), std::string::npos);
-  EXPECT_NE(message([&] { save({{"a", 1}}, folder / "pipe"); }).find("not a regular file"), std::string::npos);
+  EXPECT_NE(error_of([&] { load(folder / "pipe"); }).find("is not a regular file"), std::string::npos);
+  EXPECT_NE(error_of([] { load("/dev/zero"); }).find("is not a regular file"), std::string::npos);
+  EXPECT_NE(error_of([&] { save({{"a", 1}}, folder / "pipe"); }).find("not a regular file"), std::string::npos);
   fs::create_directory(folder / "parts");
   ASSERT_EQ(::mkfifo((folder / "parts" / kIndexFile).c_str(), 0600), 0);
-  EXPECT_NE(message([&] { load(folder / "parts"); }).find("is not a regular file"), std::string::npos);
+  EXPECT_NE(error_of([&] { load(folder / "parts"); }).find("is not a regular file"), std::string::npos);
 }
 
 TEST(OtherFormats, AreKnownByTheirFirstBytes) {
@@ -207,19 +198,20 @@ TEST(OtherFormats, AreKnownByTheirFirstBytes) {
   };
   for (auto& [text, known] : files) {
     write_text(folder / "model.bin", text);
-    const std::string found = message([&] { load(folder / "model.bin"); });
+    const std::string found = error_of([&] { load(folder / "model.bin"); });
     EXPECT_NE(found.find(known), std::string::npos) << found;
     EXPECT_EQ(found.find((folder / "model.bin").string()), 0u) << found;
     EXPECT_EQ(found.find("its header should have"), std::string::npos) << found;
   }
   write_text(folder / "model.safetensors.index.json", files[9].first);
-  EXPECT_NE(message([&] { load(folder / "model.safetensors.index.json"); }).find("tensor 'a' should be in model-00001"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { load(folder / "model.safetensors.index.json"); }).find("tensor 'a' should be in model-00001"),
+      std::string::npos);
   save_parts(folder / "x");
-  EXPECT_NE(message([&] { load(folder / "x" / kIndexFile); }).find("Load the folder"), std::string::npos);
+  EXPECT_NE(error_of([&] { load(folder / "x" / kIndexFile); }).find("Load the folder"), std::string::npos);
   // Plain damage is told as before.
   write_text(folder / "x.safetensors", "\xff\xff\xff\xff\xff\xff\xff\xff{}");
-  EXPECT_NE(message([&] { load(folder / "x.safetensors"); }).find("its header should have 18446744073709551615 bytes"),
+  EXPECT_NE(error_of([&] { load(folder / "x.safetensors"); }).find("its header should have 18446744073709551615 bytes"),
             std::string::npos);
 }
 

@@ -2,13 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <map>
 
 #include "error_of.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/create.h"
 #include "holon/ops/shape.h"
+#include "tests/cpp/checkpoint/same_bits.h"
 
 namespace holon::checkpoint {
 namespace {
@@ -16,12 +16,6 @@ namespace {
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 Tensor numbers(const Dims& shape, int64_t first) { return (arange(shape.numel()) + first).reshape(shape).to(float32); }
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  Tensor x = contiguous(a.is_global() ? a.full() : a), y = contiguous(b.is_global() ? b.full() : b);
-  return x.dtype() == y.dtype() && x.shape() == y.shape() &&
-      std::memcmp(x.array().bytes(), y.array().bytes(), x.array().nbytes()) == 0;
-}
 
 // Two layers as Hugging Face has them.
 nn::StateDict theirs() {

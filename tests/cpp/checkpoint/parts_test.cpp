@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstring>
-#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -17,18 +15,11 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/create.h"
 #include "holon/ops/shape.h"
+#include "tests/cpp/checkpoint/same_bits.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::checkpoint {
 namespace {
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 SavedTensor tensor(const Dims& shape, const Placement& placement, const NdSbp& nd_sbp) {
   return {"t", float32, shape, intern_spec(placement, nd_sbp), {}};
@@ -78,12 +69,6 @@ TEST(ShareOut, EveryElementOnceAndAboutAsMuchForEachRank) {
     EXPECT_EQ(shares[5].size(), 1u);
     EXPECT_EQ(shares[6].size(), 0u);
   });
-}
-
-bool same_bits(const Tensor& a, const Tensor& b) {
-  Tensor x = contiguous(a.is_global() ? a.full() : a), y = contiguous(b.is_global() ? b.full() : b);
-  return x.dtype() == y.dtype() && x.shape() == y.shape() &&
-      std::memcmp(x.array().bytes(), y.array().bytes(), x.array().nbytes()) == 0;
 }
 
 // Large tensors, in every layout in files and out of them: each byte is read once by all ranks together.
@@ -141,10 +126,10 @@ TEST(LoadOptions, PartsByName) {
     EXPECT_EQ(names(load(folder / "x", {.select = [](auto& name) { return name.ends_with("m"); }})), "optimizer.m ");
     EXPECT_EQ(names(load(folder / "x", {.prefix = "model.", .rename = [](auto& name) { return "net." + name; }})),
               "net.b net.w ");
-    EXPECT_NE(message([&] { load(folder / "x", {.prefix = "none."}); }).find("is selected by the prefix 'none.'"),
+    EXPECT_NE(error_of([&] { load(folder / "x", {.prefix = "none."}); }).find("is selected by the prefix 'none.'"),
               std::string::npos);
     EXPECT_EQ(load(folder / "x", {.prefix = "none.", .strict = false}).size(), 0u);
-    EXPECT_NE(message([&] { load(folder / "x", {.rename = [](auto&) { return "same"; }}); }).find("the same name"),
+    EXPECT_NE(error_of([&] { load(folder / "x", {.rename = [](auto&) { return "same"; }}); }).find("the same name"),
               std::string::npos);
     const Value found = load(folder / "x", {.placement = all, .sbp_of = [](auto& name) {
                                               return name == "model.w" ? NdSbp(sbp::split(1)) : NdSbp(sbp::broadcast());

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <thread>
 
 #include "checkpoint/folder.h"
@@ -18,20 +17,12 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/create.h"
 #include "holon/ops/shape.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 size_t files_in(const fs::path& folder) {
   return static_cast<size_t>(std::distance(fs::directory_iterator(folder), {}));
@@ -186,7 +177,7 @@ TEST(Together, WaitsForFilesLongerThanForCollectives) {
 TEST(Together, AFailureEndsTheStepsThatGoOn) {
   std::atomic<int> stopped{0};
   comm::run_ranks(3, [&](int rank) {
-    const std::string text = message([&] {
+    const std::string text = error_of([&] {
       together("save", [&] {
         if (rank == 2) fail_value("the disk is full");
         // Ends before the ten minutes are over.
@@ -204,7 +195,7 @@ TEST(Together, AFailureEndsTheStepsThatGoOn) {
 
 TEST(Together, WhatFilesThrowIsEverybodys) {
   comm::run_ranks(2, [&](int rank) {
-    EXPECT_EQ(message([&] {
+    EXPECT_EQ(error_of([&] {
                 together("load", [&] {
                   if (rank == 1) run_io(SIZE_MAX, [] { fail_runtime("no such file"); });
                 });

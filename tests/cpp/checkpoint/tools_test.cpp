@@ -16,6 +16,7 @@
 #include "holon/ops.h"
 #include "holon/ops/operators.h"
 #include "tests/cpp/checkpoint/folder.h"
+#include "tests/cpp/checkpoint/same_bits.h"
 #include "tests/cpp/error_of.h"
 
 namespace holon::checkpoint {
@@ -42,8 +43,6 @@ TEST(Pieces, CoverARegionInOrder) {
     }
   for_each_piece(whole({3, 0}), 4, 100, [](const Region&) { FAIL() << "of nothing"; });
 }
-
-bool same_bits(const Tensor& a, const Tensor& b) { return all(a.full() == b.full()).item<bool>(); }
 
 class ToolsTest : public testing::Test {
  protected:

@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
@@ -15,6 +14,7 @@
 #include "holon/data/file_lock.h"
 #include "holon/data/idx.h"
 #include "holon/data/input_file.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::data {
 namespace {
@@ -34,15 +34,6 @@ class Files : public ::testing::Test {
   }
   fs::path folder_;
 };
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
 
 std::span<const std::byte> bytes(std::string_view text) { return std::as_bytes(std::span(text)); }
 
@@ -67,10 +58,11 @@ TEST(Crc32c, InstructionsAndTableAgree) {
 TEST_F(Files, WhatIsNoRegularFileIsRefusedAtOnce) {
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   for (const fs::path& path : {folder_ / "pipe", folder_, fs::path("/dev/null"), fs::path("/dev/zero")})
-    EXPECT_NE(message([&] { InputFile file(path); }).find(path.string() + " is not a regular file"), std::string::npos);
-  EXPECT_NE(message([&] { read_idx(folder_ / "pipe"); }).find("not a regular file"), std::string::npos);
-  EXPECT_NE(message([&] { ByteCorpus corpus({folder_ / "pipe"}); }).find("not a regular file"), std::string::npos);
-  EXPECT_NE(message([&] { AtomicFile file(folder_ / "pipe"); }).find("not a regular file"), std::string::npos);
+    EXPECT_NE(error_of([&] { InputFile file(path); }).find(path.string() + " is not a regular file"),
+              std::string::npos);
+  EXPECT_NE(error_of([&] { read_idx(folder_ / "pipe"); }).find("not a regular file"), std::string::npos);
+  EXPECT_NE(error_of([&] { ByteCorpus corpus({folder_ / "pipe"}); }).find("not a regular file"), std::string::npos);
+  EXPECT_NE(error_of([&] { AtomicFile file(folder_ / "pipe"); }).find("not a regular file"), std::string::npos);
 }
 
 // A map of the file would end the process by SIGBUS.
@@ -80,10 +72,10 @@ TEST_F(Files, WhatIsCutOffMeanwhileIsAnError) {
   ByteCorpus corpus({path});
   fs::resize_file(path, 10);
   std::vector<std::byte> out(5000);
-  EXPECT_NE(message([&] { input.read(50000, out); }).find("it had 100000 when it was opened"), std::string::npos);
-  EXPECT_NE(message([&] { corpus.rows(std::vector<int64_t>{50000}, 5000); }).find("truncated it"), std::string::npos);
-  EXPECT_EQ(message([&] { input.read(2, std::span(out).first(8)); }), "");
-  EXPECT_NE(message([&] { read_whole(path, 5); }).find("it has 10 bytes; a file of this kind has at most 5"),
+  EXPECT_NE(error_of([&] { input.read(50000, out); }).find("it had 100000 when it was opened"), std::string::npos);
+  EXPECT_NE(error_of([&] { corpus.rows(std::vector<int64_t>{50000}, 5000); }).find("truncated it"), std::string::npos);
+  EXPECT_EQ(error_of([&] { input.read(2, std::span(out).first(8)); }), "no error");
+  EXPECT_NE(error_of([&] { read_whole(path, 5); }).find("it has 10 bytes; a file of this kind has at most 5"),
             std::string::npos);
 }
 

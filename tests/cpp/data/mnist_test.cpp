@@ -6,7 +6,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <random>
 
 #include "holon/base/error.h"
@@ -14,6 +13,7 @@
 #include "holon/data/gzip.h"
 #include "holon/data/idx.h"
 #include "holon/data/synthetic_digits.h"
+#include "tests/cpp/error_of.h"
 
 namespace holon::data {
 namespace {
@@ -40,15 +40,6 @@ Bytes read(const fs::path& path) {
 void write(const fs::path& path, const Bytes& bytes) {
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-}
-
-std::string message(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 TEST(Gzip, ComesBackPieceByPiece) {
@@ -92,7 +83,7 @@ TEST(Mnist, IsReadByALoader) {
 
 TEST(Mnist, SaysWhatIsMissing) {
   TemporaryFolder folder;
-  std::string text = message([&] { mnist({.root = folder.path}); });
+  std::string text = error_of([&] { mnist({.root = folder.path}); });
   EXPECT_NE(text.find("lacks train-images-idx3-ubyte and train-labels-idx1-ubyte."), std::string::npos) << text;
   EXPECT_NE(text.find("python -m holon.data.synthetic_mnist"), std::string::npos);
 }
@@ -137,7 +128,7 @@ TEST(SyntheticDigits, RealFilesAreNotWrittenOver) {
   write_synthetic_mnist(folder.path / "deep/mnist", {.train = 3, .test = 2});
   auto file = folder.path / "deep/mnist" / (mnist_file(true, true) + ".gz");
   Bytes before = read(file);
-  EXPECT_NE(message([&] {
+  EXPECT_NE(error_of([&] {
               write_synthetic_mnist(folder.path / "deep/mnist", {.train = 3, .test = 2});
             }).find("exists already"),
             std::string::npos);
@@ -199,12 +190,12 @@ TEST(Mnist, AbsurdSizesTakeNoMemory) {
   reset_peak_memory();
   size_t before = memory_stats().in_use_bytes;
   for (auto& file : {header, gzip(header)})
-    EXPECT_NE(message([&] { parse_idx(file, "x"); }).find("do not fit"), std::string::npos);
+    EXPECT_NE(error_of([&] { parse_idx(file, "x"); }).find("do not fit"), std::string::npos);
   // 64 MiB of zeros in 64 KiB: twice as many as the header says.
   Bytes bomb{std::byte{0}, std::byte{0}, std::byte{8}, std::byte{1},
              std::byte{0}, std::byte{0}, std::byte{4}, std::byte{0}};
   bomb.resize(64 << 20);
-  EXPECT_NE(message([&] { parse_idx(gzip(bomb), "x"); }).find("or more"), std::string::npos);
+  EXPECT_NE(error_of([&] { parse_idx(gzip(bomb), "x"); }).find("or more"), std::string::npos);
   EXPECT_LT(memory_stats().peak_bytes - before, size_t{1} << 20);
 }
 
