@@ -167,7 +167,7 @@ void write_files(Source& source, const fs::path& folder, int n, Reading& reading
       }
       SafetensorsWriter writer(folder / file, infos, {}, true);
       for (auto& [t, region] : regions)
-        writer.write([&](const Region& piece) {
+        writer.write([&, &t = t, &region = region](const Region& piece) {
           Region of_all = piece;
           for (int a = 0; a < of_all.offset.size(); ++a) of_all.offset[a] += region.offset[a];
           return reading.read(t, of_all);
@@ -251,7 +251,7 @@ std::vector<Difference> diff(const FilePath& a, const FilePath& b, double tolera
       continue;
     }
     Apart all;
-    for_each_piece(whole(t.shape), size_bytes(t.dtype), kPieceBytes, [&](const Region& piece) {
+    for_each_piece(whole(t.shape), size_bytes(t.dtype), kPieceBytes, [&, &t = t, &name = name](const Region& piece) {
       const Apart apart = compare(reading.read(t, piece), second->read(name, piece.offset, piece.shape), tolerance);
       all.elements += apart.elements;
       all.most = std::max(all.most, apart.most);
