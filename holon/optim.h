@@ -2,6 +2,7 @@
 #pragma once
 
 #include "holon/optim/optimizer.h"
+#include "holon/optim/relayout.h"
 #include "holon/optim/schedule.h"
 #include "holon/optim/update.h"
 #include "holon/tensor.h"

@@ -125,11 +125,14 @@ uint64_t fingerprint(const Step& s, size_t number, const Dims& shape, DType dtyp
                                static_cast<int>(dtype), s.two_phase));
 }
 
-}  // namespace
-
-Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Machine& machine) {
+void check_ends(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape) {
   check_nd_sbp(shape, from->placement, from->nd_sbp, "boxing");
   check_nd_sbp(shape, to->placement, to->nd_sbp, "boxing");
+}
+
+// path: the specs along the plan, both ends included; empty where nothing changes.
+Plan plan_along(const std::vector<const GlobalSpec*>& path, const GlobalSpec* from, const GlobalSpec* to,
+                const Dims& shape, DType dtype, const Machine& machine) {
   auto data = std::make_shared<Plan::Data>();
   data->from = from;
   data->to = to;
@@ -137,8 +140,7 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
   data->dtype = dtype;
   data->hosts = machine.hosts;
   std::vector<std::vector<Transfer>> transfers;  // of the steps, where the price took them
-  if (from != to) {
-    auto path = cheapest_path(from, to, shape, dtype, machine);
+  if (!path.empty()) {
     Pricer pricer(from->placement, to->placement, shape, dtype, machine, cut_axes(*from, *to, shape), true);
     std::vector<int> layouts;
     for (auto* s : path) layouts.push_back(pricer.add(s->placement != from->placement, s->nd_sbp));
@@ -177,6 +179,20 @@ Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, 
   Plan plan(data);
   for (int r : data->ranks) data->max_read_bytes = std::max(data->max_read_bytes, plan.read_bytes(r));
   return plan;
+}
+
+}  // namespace
+
+Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Machine& machine) {
+  check_ends(from, to, shape);
+  return plan_along(from == to ? std::vector<const GlobalSpec*>{} : cheapest_path(from, to, shape, dtype, machine),
+                    from, to, shape, dtype, machine);
+}
+
+Plan direct_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
+  check_ends(from, to, shape);
+  return plan_along(from == to ? std::vector<const GlobalSpec*>{} : std::vector{from, to}, from, to, shape, dtype,
+                    *machine());
 }
 
 namespace {

@@ -72,6 +72,10 @@ inline Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& 
   return find_plan(from, to, shape, dtype, Machine{costs, {}});
 }
 
+// The plan of a single move, whatever it costs: no rank reads an element that it has, or one twice. Errors as above;
+// Pre: `to` has no partial sums.
+Plan direct_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
+
 // Predicted seconds of the plan; 0 where nothing changes, a small positive number for a mere view.
 double cost(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
 

@@ -154,7 +154,7 @@ DataLoader::Made DataLoader::make(LoaderPosition at, Order& order) const {
 }
 
 struct DataLoader::Ahead {
-  const ForkMark mark;
+  const ForkMark mark = {};
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Made> ready;

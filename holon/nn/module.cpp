@@ -12,6 +12,7 @@
 #include "holon/ops/cast.h"
 #include "holon/ops/shape.h"
 #include "holon/tensor/parameter.h"
+#include "holon/tensor/replace_value.h"
 
 namespace holon::nn {
 
@@ -111,19 +112,6 @@ std::string prefix_of(const std::vector<std::string>& missing, const std::vector
     if (std::all_of(missing.begin(), missing.end(), [&](auto& m) { return there.contains(prefix + m); })) return prefix;
   }
   return "";
-}
-
-// Puts the value of `from` into the tensor `to`, whose handles stay valid.
-void replace_value(Tensor& to, const Tensor& from) {
-  TensorImpl& impl = *to.impl();
-  uint32_t version = impl.array.defined() ? impl.array.storage->version : 0;
-  impl.array = from.array();
-  impl.shape = from.shape();
-  impl.dtype = from.dtype();
-  impl.device = from.impl()->device;
-  impl.spec = from.spec();
-  // What backward kept of the old value must not pass for current.
-  if (impl.array.defined()) impl.array.storage->version = std::max(impl.array.storage->version, version) + 1;
 }
 
 }  // namespace

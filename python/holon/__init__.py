@@ -55,6 +55,7 @@ _LAZY = {
     **dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "_notebook"),
     **dict.fromkeys(("load", "save"), "_checkpoint"),
     "KeyMap": "_key_map",
+    "relayout": "_relayout",
     **dict.fromkeys(
         (
             "BFloat16Tensor",

@@ -12,7 +12,9 @@
 #include "args.h"
 #include "bind.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/ops/cast.h"
+#include "holon/optim/relayout.h"
 #include "holon/optim/schedule.h"
 #include "holon/tensor/tracer.h"
 #include "optim.h"
@@ -273,6 +275,23 @@ void bind_schedule(nb::module_& m) {
       .def("observe", &optim::Plateau::observe, "metric"_a);
 }
 
+// Lists of the same length, one entry for each tensor.
+int64_t relayout(const std::vector<std::string>& names, HandleOf<"Sequence[Tensor]"> tensors,
+                 HandleOf<"Sequence[placement]"> placements, HandleOf<"Sequence[_Sbp]"> sbps) {
+  std::vector<Tensor> list = tensor_list(tensors);
+  if (list.size() != names.size() || nb::len(placements) != list.size() || nb::len(sbps) != list.size())
+    fail_value("relayout: {} names, {} tensors, {} placements and {} sbps.", names.size(), list.size(),
+               nb::len(placements), nb::len(sbps));
+  std::vector<optim::Move> moves;
+  for (size_t i = 0; i < list.size(); ++i) moves.push_back({names[i], std::move(list[i]), {}});
+  for (size_t i = 0; i < moves.size(); ++i) {
+    const std::string call = fmt::format("relayout: '{}'", moves[i].name);
+    moves[i].to = {expect_placement(placements[i], call.c_str()), expect_nd_sbp(sbps[i], call.c_str())};
+  }
+  nb::gil_scoped_release released;
+  return optim::relayout(std::move(moves));
+}
+
 }  // namespace
 
 void bind_optim(nb::module_& m) {
@@ -295,6 +314,10 @@ void bind_optim(nb::module_& m) {
         "Limits every element of the gradients to the range from -clip_value to clip_value.");
   m.def("scale_grads", &scale_grads, "params"_a, "factor"_a,
         "Multiplies the gradients by a factor; returns whether all of them were finite before.");
+  m.def(
+      "relayout", &relayout, "names"_a, "tensors"_a, "placements"_a, "sbps"_a,
+      "Moves each tensor to its placement and sbp, the objects staying the same; returns the bytes that this rank has "
+      "taken from others. Collective.");
   nb::module_ schedule = m.def_submodule("schedule", "Learning rates as functions of the step.");
   bind_schedule(schedule);
 }

@@ -125,7 +125,9 @@ def test_strides(native):
             for name in ("sum", "amax", "argmax"):
                 with native():
                     y = getattr(flow, name)(take(x.cuda()), *args)
-                same(y, getattr(flow, name)(take(x), *args), 10)
+                want = getattr(flow, name)(take(x), *args)
+                # A sum of n terms up to 3 in any order: the rounding of each addition, to the size of the sum so far.
+                same(y, want, 3 * take(x).numel() / max(y.numel(), 1) / 16 if name == "sum" else 1)
 
 
 def test_nothing():

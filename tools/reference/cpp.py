@@ -64,7 +64,7 @@ PAGES = {
     "optim": (
         "Optimizers",
         "Optimizers, their rules and options, clipping, learning rates and the scaling of losses.",
-        [f"optim/{name}.h" for name in ("optimizer", "update", "rule", "clip", "schedule", "grad_scaler")],
+        [f"optim/{name}.h" for name in ("optimizer", "update", "rule", "clip", "schedule", "grad_scaler", "relayout")],
     ),
     "graph": (
         "Graphs",
