@@ -8,6 +8,7 @@
 #include <string>
 
 #include "holon/base/file_path.h"
+#include "holon/checkpoint/key_map.h"
 #include "holon/checkpoint/value.h"
 
 namespace holon {
@@ -21,6 +22,9 @@ struct SaveOptions {
   Format format = Format::kHolon;
   // Of kHuggingFace: the most bytes of tensors in one file; a tensor that is larger has a file for itself.
   uint64_t shard_bytes = 5'000'000'000;
+  // The map by which load() reads the tensors again: they are saved as what it is made of, by its inverse. The value is
+  // a dict of tensors, and of such dicts.
+  std::optional<checkpoint::KeyMap> key_map = {};
 };
 
 struct LoadOptions {
@@ -34,10 +38,11 @@ struct LoadOptions {
   // Every tensor becomes a local one on this device, whole on each rank that calls.
   std::optional<Device> device = {};
   // With one of these the result is a dict of tensors by their names in the file ("model.fc1.weight"), without other
-  // values: those that begin with the prefix, which is removed; of these, those that are selected; renamed. The
-  // functions depend on the name alone, which is without the prefix.
+  // values: those that begin with the prefix, which is removed; made into others by the map; of these, those that are
+  // selected; renamed. The functions depend on the name alone, as the map has made it, which is without the prefix.
   // strict: it is an error (ValueError) if there are none.
   std::string prefix = {};
+  std::optional<checkpoint::KeyMap> key_map = {};
   std::function<bool(const std::string& name)> select = {};
   std::function<std::string(const std::string& name)> rename = {};
   bool strict = true;

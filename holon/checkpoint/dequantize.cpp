@@ -77,6 +77,9 @@ class DequantizedSource final : public Source {
   std::vector<Region> parts(const TensorInfo& info) const override {
     return quantized_.contains(info.name) ? Source::parts(info) : source_->parts(info);
   }
+  std::vector<int> axis_order(const TensorInfo& info) const override {
+    return quantized_.contains(info.name) ? Source::axis_order(info) : source_->axis_order(info);
+  }
   void rest() override { source_->rest(); }
 
   Array read(const std::string& tensor, const Dims& offset, const Dims& shape) override {

@@ -137,25 +137,27 @@ KeyRule::Kind inverse_of(KeyRule::Kind kind) {
   }
 }
 
-// The tensors that one rule makes one result of.
+// The tensors that one rule makes results of.
 struct Group {
   const KeyRule* rule = nullptr;
   Bindings bindings;
-  std::map<int64_t, Tensor> tensors;  // by their place among the names, or their number
+  std::map<int64_t, size_t> numbers;  // of the tensors, by their place among the names, or by {e}
 };
 
-class Application {
+class Resolution {
  public:
-  explicit Application(const std::vector<KeyRule>& rules) : rules_(rules) {}
+  Resolution(const std::vector<KeyRule>& rules, const std::vector<NamedShape>& tensors)
+      : rules_(rules), tensors_(tensors) {}
 
-  nn::StateDict run(const nn::StateDict& state) {
-    for (auto& [name, tensor] : state) sort_in(name, tensor);
+  std::vector<MappedTensor> run() {
+    for (size_t i = 0; i < tensors_.size(); ++i) sort_in(i);
     for (auto& group : groups_) finish(group);
     return std::move(out_);
   }
 
  private:
-  void sort_in(const std::string& name, const Tensor& tensor) {
+  void sort_in(size_t number) {
+    const std::string& name = tensors_[number].name;
     const KeyRule* rule = nullptr;
     Bindings bindings;
     int64_t place = 0;
@@ -176,60 +178,67 @@ class Application {
     }
     auto [it, fresh] = places_.try_emplace({rule, bindings}, groups_.size());
     if (fresh) groups_.push_back({rule, bindings, {}});
-    if (!groups_[it->second].tensors.emplace(place, tensor).second) fail_value("KeyMap: '{}' is there twice.", name);
+    if (!groups_[it->second].numbers.emplace(place, number).second) fail_value("KeyMap: '{}' is there twice.", name);
   }
 
-  void emit(const std::string& name, Tensor tensor) {
+  void emit(const Group& group, std::string name, Dims shape, int64_t begin = 0) {
     if (!names_.insert(name).second) fail_value("KeyMap: two tensors get the name '{}'.", name);
-    out_.emplace_back(name, std::move(tensor));
+    MappedTensor made;
+    made.name = std::move(name);
+    made.dtype = first(group).dtype;
+    made.shape = std::move(shape);
+    made.how = group.rule->how;
+    made.begin = begin;
+    for (auto& [place, number] : group.numbers) made.from.push_back(number);
+    out_.push_back(std::move(made));
   }
+
+  const NamedShape& first(const Group& group) const { return tensors_[group.numbers.begin()->second]; }
 
   void finish(const Group& group) {
     const KeyRule& rule = *group.rule;
     const auto& how = rule.how;
-    const Tensor& first = group.tensors.begin()->second;
+    Dims shape = first(group).shape;
     switch (how.kind) {
-      case KeyRule::kSame: return emit(filled(rule.to[0], group.bindings), first);
-      case KeyRule::kTranspose: {
-        check_axis(rule, group, how.axis);
-        check_axis(rule, group, how.other);
-        return emit(filled(rule.to[0], group.bindings), contiguous(transpose(first, how.axis, how.other)));
-      }
+      case KeyRule::kSame: return emit(group, filled(rule.to[0], group.bindings), shape);
+      case KeyRule::kTranspose:
+        check_axis(group, how.axis);
+        check_axis(group, how.other);
+        std::swap(shape[how.axis], shape[how.other]);
+        return emit(group, filled(rule.to[0], group.bindings), shape);
       case KeyRule::kJoin: return join(group);
-      case KeyRule::kSplit: return split_into(group);
-      case KeyRule::kStack: {
-        std::vector<Tensor> all;
-        for (auto& [number, tensor] : group.tensors) {
-          if (number != static_cast<int64_t>(all.size())) missing(group, std::to_string(all.size()));
-          all.push_back(tensor);
-        }
-        return emit(filled(rule.to[0], group.bindings), stack(all, how.axis));
-      }
+      case KeyRule::kSplit: return split(group);
+      case KeyRule::kStack: return stack(group);
       case KeyRule::kUnstack: {
-        check_axis(rule, group, how.axis);
+        check_axis(group, how.axis);
+        Dims one;
+        for (int a = 0; a < shape.size(); ++a)
+          if (a != how.axis) one.push_back(shape[a]);
         Bindings with = group.bindings;
         std::string& number = with[extra_variable(rule.to[0], rule.from[0])];
-        auto all = unbind(first, how.axis);
-        for (size_t i = 0; i < all.size(); ++i) {
+        for (int64_t i = 0; i < shape[how.axis]; ++i) {
           number = std::to_string(i);
-          emit(filled(rule.to[0], with), contiguous(all[i]));
+          emit(group, filled(rule.to[0], with), one, i);
         }
       }
     }
   }
 
-  static void check_axis(const KeyRule& rule, const Group& group, int axis) {
-    const Tensor& t = group.tensors.begin()->second;
-    if (axis < 0 || axis >= t.ndim())
-      fail_value("KeyMap: '{}' {} has no axis {}, which the rule {} needs.", filled(rule.from[0], group.bindings),
-                 t.shape(), axis, shown(rule));
+  void check_axis(const Group& group, int axis) const {
+    const NamedShape& t = first(group);
+    if (axis < 0 || axis >= t.shape.size())
+      fail_value("KeyMap: '{}' {} has no axis {}, which the rule {} needs.", t.name, t.shape, axis, shown(*group.rule));
   }
 
-  [[noreturn]] static void missing(const Group& group, const std::string& number) {
-    Bindings with = group.bindings;
-    with[extra_variable(group.rule->from[0], group.rule->to[0])] = number;
-    fail_value("KeyMap: '{}' needs '{}', which is not there.", filled(group.rule->to[0], group.bindings),
-               filled(group.rule->from[0], with));
+  [[noreturn]] static void missing(const Group& group, const std::string& name) {
+    fail_value("KeyMap: '{}' needs '{}', which is not there.", filled(group.rule->to[0], group.bindings), name);
+  }
+
+  void check_dtype(const Group& group, const NamedShape& t) const {
+    if (t.dtype != first(group).dtype)
+      fail_value("KeyMap: '{}' is {} and '{}' is {}; '{}' is made of tensors of one dtype. Convert them first.",
+                 first(group).name, holon::name(first(group).dtype), t.name, holon::name(t.dtype),
+                 filled(group.rule->to[0], group.bindings));
   }
 
   static std::vector<int64_t> parts_of(const KeyRule& rule) {
@@ -239,47 +248,84 @@ class Application {
 
   void join(const Group& group) {
     const KeyRule& rule = *group.rule;
+    const int axis = rule.how.axis;
     const auto parts = parts_of(rule);
-    std::vector<Tensor> all;
-    for (size_t i = 0; i < rule.from.size(); ++i) {
-      auto it = group.tensors.find(static_cast<int64_t>(i));
-      if (it == group.tensors.end())
-        fail_value("KeyMap: '{}' needs '{}', which is not there.", filled(rule.to[0], group.bindings),
-                   filled(rule.from[i], group.bindings));
-      all.push_back(it->second);
-    }
-    for (size_t i = 0; i < all.size(); ++i) {
-      const int axis = rule.how.axis;
-      check_axis(rule, group, axis);
+    for (size_t i = 0; i < rule.from.size(); ++i)
+      if (!group.numbers.contains(static_cast<int64_t>(i))) missing(group, filled(rule.from[i], group.bindings));
+    check_axis(group, axis);
+    Dims shape = first(group).shape;
+    const int64_t unit = shape[axis];
+    shape[axis] = 0;
+    for (auto& [place, number] : group.numbers) {
+      const NamedShape& t = tensors_[number];
+      check_dtype(group, t);
+      const int64_t part = parts[to_size(place)];
+      Dims expected = first(group).shape;
       // Otherwise the way back would cut it elsewhere.
-      if (all[i].ndim() != all[0].ndim() || all[i].shape()[axis] * parts[0] != all[0].shape()[axis] * parts[i])
+      if (t.shape.size() == expected.size() && t.shape[axis] * parts[0] == unit * part)
+        expected[axis] = t.shape[axis];
+      else
+        expected = {};
+      if (t.shape != expected)
         fail_value("KeyMap: '{}' {} and '{}' {} are not as {} to {} along axis {}. Correct the rule's parts.",
-                   filled(rule.from[0], group.bindings), all[0].shape(), filled(rule.from[i], group.bindings),
-                   all[i].shape(), parts[0], parts[i], axis);
+                   first(group).name, first(group).shape, t.name, t.shape, parts[0], part, axis);
+      shape[axis] += t.shape[axis];
     }
-    emit(filled(rule.to[0], group.bindings), cat(all, rule.how.axis));
+    emit(group, filled(rule.to[0], group.bindings), shape);
   }
 
-  void split_into(const Group& group) {
+  void split(const Group& group) {
     const KeyRule& rule = *group.rule;
-    check_axis(rule, group, rule.how.axis);
-    auto parts = parts_of(rule);
-    const Tensor& whole = group.tensors.begin()->second;
-    const int64_t size = whole.shape()[rule.how.axis], sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
+    const int axis = rule.how.axis;
+    check_axis(group, axis);
+    const auto parts = parts_of(rule);
+    const NamedShape& whole = first(group);
+    const int64_t size = whole.shape[axis], sum = std::accumulate(parts.begin(), parts.end(), int64_t{0});
     if (size % sum != 0)
       fail_value("KeyMap: '{}' {} cannot be split along axis {} into parts as {}. Correct the rule's parts.",
-                 filled(rule.from[0], group.bindings), whole.shape(), rule.how.axis,
-                 fmt::format("{}", fmt::join(parts, " : ")));
-    for (auto& part : parts) part *= size / sum;
-    auto all = split(whole, parts, rule.how.axis);
-    for (size_t i = 0; i < all.size(); ++i) emit(filled(rule.to[i], group.bindings), contiguous(all[i]));
+                 whole.name, whole.shape, axis, fmt::format("{}", fmt::join(parts, " : ")));
+    int64_t begin = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      Dims shape = whole.shape;
+      shape[axis] = parts[i] * (size / sum);
+      emit(group, filled(rule.to[i], group.bindings), shape, begin);
+      begin += shape[axis];
+    }
+  }
+
+  void stack(const Group& group) {
+    const KeyRule& rule = *group.rule;
+    const NamedShape& one = first(group);
+    if (rule.how.axis < 0 || rule.how.axis > one.shape.size())
+      fail_value("KeyMap: '{}' {} cannot be stacked along axis {}, as the rule {} has it.", one.name, one.shape,
+                 rule.how.axis, shown(rule));
+    int64_t n = 0;
+    for (auto& [place, number] : group.numbers) {
+      const NamedShape& t = tensors_[number];
+      if (place != n++) {
+        Bindings with = group.bindings;
+        with[extra_variable(rule.from[0], rule.to[0])] = std::to_string(n - 1);
+        missing(group, filled(rule.from[0], with));
+      }
+      check_dtype(group, t);
+      if (t.shape != one.shape)
+        fail_value("KeyMap: '{}' {} and '{}' {} are stacked by the rule {}, and differ in shape.", one.name, one.shape,
+                   t.name, t.shape, shown(rule));
+    }
+    Dims shape;
+    for (int a = 0; a <= one.shape.size(); ++a) {
+      if (a == rule.how.axis) shape.push_back(n);
+      if (a < one.shape.size()) shape.push_back(one.shape[a]);
+    }
+    emit(group, filled(rule.to[0], group.bindings), shape);
   }
 
   const std::vector<KeyRule>& rules_;
+  const std::vector<NamedShape>& tensors_;
   std::vector<Group> groups_;  // in the order of their first tensors
   std::map<std::pair<const KeyRule*, Bindings>, size_t> places_;
   std::set<std::string> names_;
-  nn::StateDict out_;
+  std::vector<MappedTensor> out_;
 };
 
 }  // namespace
@@ -288,9 +334,41 @@ KeyMap::KeyMap(std::vector<KeyRule> rules) : rules_(std::move(rules)) {
   for (auto& rule : rules_) check_rule(rule);
 }
 
+std::vector<MappedTensor> KeyMap::resolve(const std::vector<NamedShape>& tensors) const {
+  return Resolution(rules_, tensors).run();
+}
+
 nn::StateDict KeyMap::apply(const nn::StateDict& state) const {
   NoGradGuard guard;
-  return Application(rules_).run(state);
+  std::vector<NamedShape> shapes;
+  for (auto& [name, t] : state) {
+    if (!t.defined()) fail_value("KeyMap: '{}' is undefined. Leave it out.", name);
+    shapes.push_back({name, t.dtype(), t.shape()});
+  }
+  const auto all = resolve(shapes);
+  nn::StateDict out;
+  for (size_t i = 0; i < all.size();) {
+    const auto& how = all[i].how;
+    std::vector<Tensor> from, to;
+    for (size_t number : all[i].from) from.push_back(state[number].second);
+    // What one tensor is cut into comes one after the other.
+    std::vector<int64_t> sizes;
+    size_t end = i;
+    do
+      if (how.kind == KeyRule::kSplit) sizes.push_back(all[end].shape[how.axis]);
+    while (++end < all.size() && all[end].begin > 0);
+    switch (how.kind) {
+      case KeyRule::kSame: to = from; break;
+      case KeyRule::kTranspose: to = {contiguous(transpose(from[0], how.axis, how.other))}; break;
+      case KeyRule::kJoin: to = {cat(from, how.axis)}; break;
+      case KeyRule::kStack: to = {stack(from, how.axis)}; break;
+      case KeyRule::kSplit: to = split(from[0], sizes, how.axis); break;
+      case KeyRule::kUnstack: to = unbind(from[0], how.axis); break;
+    }
+    const bool cut = how.kind == KeyRule::kSplit || how.kind == KeyRule::kUnstack;
+    for (size_t k = 0; i < end; ++i, ++k) out.emplace_back(all[i].name, cut ? contiguous(to[k]) : to[k]);
+  }
+  return out;
 }
 
 KeyMap KeyMap::inverse() const {

@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "holon/array/dims.h"
+#include "holon/array/dtype.h"
 #include "holon/nn/module.h"
 
 namespace holon::checkpoint {
@@ -40,15 +42,31 @@ struct KeyRule {
   How how = {};
 };
 
+// A tensor, or what is known of it before it is read.
+struct NamedShape {
+  std::string name;
+  DType dtype = DType::kFloat32;
+  Dims shape;
+};
+
+// What a map makes of tensors: one that has this name, dtype and shape.
+struct MappedTensor : NamedShape {
+  KeyRule::How how;
+  std::vector<size_t> from;  // the numbers of the tensors that it is made of, in order
+  int64_t begin = 0;         // of kSplit and kUnstack: where its part of the one begins along the axis
+};
+
 class KeyMap {
  public:
   // Errors (ValueError), naming the rule: names that its kind cannot have; numbers that are not on both sides.
   explicit KeyMap(std::vector<KeyRule> rules);
 
   // Works on local and global tensors, on these by ops: collective. Errors (ValueError), naming the tensor: no rule, or
-  // more than one, has its name; one that a rule needs with it is missing; two results of one name; sizes that the rule
-  // does not fit.
+  // more than one, has its name; one that a rule needs with it is missing; two results of one name; sizes or dtypes
+  // that the rule does not fit.
   nn::StateDict apply(const nn::StateDict& state) const;
+  // What apply() makes of tensors of these names. The same errors.
+  std::vector<MappedTensor> resolve(const std::vector<NamedShape>& tensors) const;
   // The map that leads back: inverse().apply(apply(x)) is x, in another order perhaps.
   KeyMap inverse() const;
   const std::vector<KeyRule>& rules() const { return rules_; }

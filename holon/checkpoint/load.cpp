@@ -16,6 +16,7 @@
 #include "holon/checkpoint/dequantize.h"
 #include "holon/checkpoint/folder.h"
 #include "holon/checkpoint/loading.h"
+#include "holon/checkpoint/mapped_source.h"
 #include "holon/checkpoint/read_layout.h"
 #include "holon/checkpoint/source.h"
 #include "holon/checkpoint/tree.h"
@@ -34,7 +35,8 @@ namespace {
 constexpr int kMostTries = 20;
 
 std::unique_ptr<Source> open(const fs::path& path, const LoadOptions& options) {
-  return dequantized(open_source(path), options.dequantize);
+  auto source = dequantized(open_source(path), options.dequantize);
+  return options.key_map ? mapped(std::move(source), *options.key_map, options.prefix) : std::move(source);
 }
 
 // Runs f again while another job replaces what it reads. Pre: on every rank that takes part, it ends alike.
@@ -102,7 +104,9 @@ const GlobalSpec* wanted_spec(const LoadOptions& options, const std::string& nam
   return intern_spec(options.placement, nd_sbp);
 }
 
-bool is_part(const LoadOptions& options) { return !options.prefix.empty() || options.select || options.rename; }
+bool is_part(const LoadOptions& options) {
+  return options.key_map || !options.prefix.empty() || options.select || options.rename;
+}
 
 // A dict of the tensors that the options select.
 Value restore_part(Source& source, const LoadOptions& options, const std::function<Tensor(const TensorInfo&)>& read) {
@@ -208,7 +212,8 @@ Loaded load_together(const fs::path& path, const LoadOptions& options) {
     source = open(path, options);
     restore_all(*source, options, [&](const TensorInfo& info) -> Tensor {
       auto* spec = spec_of(*source, info, options);
-      auto* first = spec ? layout_to_read(spec, info.shape, info.dtype, source->parts(info)) : nullptr;
+      auto* first =
+          spec ? layout_to_read(spec, info.shape, info.dtype, source->parts(info), source->axis_order(info)) : nullptr;
       all.push_back(
           {spec ? read_global(*source, info, first) : read_local(*source, info, options.device.value_or(Device())),
            spec});

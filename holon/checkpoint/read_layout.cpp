@@ -21,13 +21,15 @@ bool repeats(const GlobalSpec& spec) {
 }
 
 // How many bytes are read for a region, as whole blocks have a checksum.
-double bytes_to_read(const Region& wanted, std::span<const Region> parts, DType dtype) {
+double bytes_to_read(const Region& wanted, std::span<const Region> parts, std::span<const int> axis_order,
+                     DType dtype) {
   double sum = 0;
   for (auto& part : parts) {
     int64_t runs = 1, run = static_cast<int64_t>(size_bytes(dtype));
     bool whole = true;  // behind this axis
     bool none = false;
-    for (int a = part.shape.size() - 1; a >= 0; --a) {
+    for (size_t i = axis_order.size(); i-- > 0;) {
+      const int a = axis_order[i];
       const int64_t begin = std::max(wanted.offset[a], part.offset[a]);
       const int64_t end = std::min(wanted.offset[a] + wanted.shape[a], part.offset[a] + part.shape[a]);
       none |= begin >= end;
@@ -44,13 +46,14 @@ double bytes_to_read(const Region& wanted, std::span<const Region> parts, DType 
 
 // How many bytes are read for each that is needed, by some of the ranks. What one block of each adds counts for
 // nothing.
-double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<const Region> parts) {
+double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<const Region> parts,
+              std::span<const int> axis_order) {
   const int n = spec.placement.size(), every = (n + kMostLookedAt - 1) / kMostLookedAt;
   double read = 0, needed = 0;
   for (int i = 0; i < n; i += every) {
     const Region region = region_of(shape, spec.placement, spec.nd_sbp, i);
     needed += static_cast<double>(region.shape.numel()) * static_cast<double>(size_bytes(dtype));
-    read += bytes_to_read(region, parts, dtype) - static_cast<double>(kBlockBytes);
+    read += bytes_to_read(region, parts, axis_order, dtype) - static_cast<double>(kBlockBytes);
   }
   return read / needed;
 }
@@ -58,15 +61,15 @@ double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<
 }  // namespace
 
 const GlobalSpec* layout_to_read(const GlobalSpec* target, const Dims& shape, DType dtype,
-                                 std::span<const Region> parts) {
+                                 std::span<const Region> parts, std::span<const int> axis_order) {
   const Placement& p = target->placement;
   if (p.size() == 1 || to_size(shape.numel()) * size_bytes(dtype) < kLeast) return target;
   const GlobalSpec* best = target;
-  double least = repeats(*target) ? INFINITY : excess(*target, shape, dtype, parts);
+  double least = repeats(*target) ? INFINITY : excess(*target, shape, dtype, parts, axis_order);
   for (int a = 0; a < shape.size() && least > kMostExcess; ++a) {
     if (shape[a] < p.size()) continue;
     const GlobalSpec split{p, NdSbp::filled(p.hierarchy().size(), sbp::split(a))};
-    const double found = excess(split, shape, dtype, parts);
+    const double found = excess(split, shape, dtype, parts, axis_order);
     if (found >= least) continue;
     least = found;
     best = intern_spec(split.placement, split.nd_sbp);

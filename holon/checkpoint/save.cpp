@@ -127,6 +127,12 @@ void save(const Value& value, const FilePath& given, const SaveOptions& options)
   if (auto dst = options.global_dst_rank; dst && (*dst < 0 || *dst >= n))
     fail_value("save: global_dst_rank is {}; the ranks of this world are 0 to {}.", *dst, n - 1);
   NoGradGuard guard;
+  if (options.key_map) {
+    check_only_tensors(value);
+    SaveOptions rest = options;
+    rest.key_map.reset();
+    return save(options.key_map->inverse().apply(value.state_dict()), given, rest);
+  }
   if (options.format == Format::kHuggingFace) return save_for_others(value, path, options);
   Flat flat = flatten(value);
   order_for_file(flat.tensors);

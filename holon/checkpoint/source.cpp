@@ -1,8 +1,10 @@
 #include "holon/checkpoint/source.h"
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/checkpoint/huggingface.h"
 #include "holon/checkpoint/torch_file.h"
 #include "holon/checkpoint/world.h"
@@ -68,6 +70,12 @@ class FolderSource final : public Source {
 
 std::vector<Region> Source::parts(const TensorInfo& info) const {
   return {{Dims::filled(info.shape.size(), 0), info.shape}};
+}
+
+std::vector<int> Source::axis_order(const TensorInfo& info) const {
+  std::vector<int> order(to_size(info.shape.size()));
+  std::iota(order.begin(), order.end(), 0);
+  return order;
 }
 
 std::string Source::tree() const { return tree_of_names(tensors()); }

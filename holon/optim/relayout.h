@@ -26,7 +26,7 @@ struct Layout {
   NdSbp sbp = sbp::broadcast();
 };
 
-// The layout of a parameter or buffer, by its name in its module. One sbp stands for all axes of the hierarchy; splits
+// The layout of a parameter or buffer, by its name in its module. One sbp applies to all axes of the hierarchy; splits
 // of an axis that the tensor has not are broadcast.
 using LayoutOf = std::function<Layout(const std::string& name, const Tensor& tensor)>;
 

@@ -5,7 +5,7 @@ import os
 from . import _C
 
 
-def save(obj, path, global_dst_rank=None, *, format="holon", shard_size=None):
+def save(obj, path, global_dst_rank=None, *, format="holon", shard_size=None, key_map=None):
     """Writes obj, a nested dict or list of tensors, numbers, strings, bools and None, to path;
     what was there stays until all is written.
 
@@ -19,10 +19,12 @@ def save(obj, path, global_dst_rank=None, *, format="holon", shard_size=None):
     number of bytes or text ("5GB", the default). obj is a dict of tensors, and of such dicts, whose keys are joined by
     dots. Every rank writes its parts of global tensors into these files; local tensors must be the same on all ranks.
 
+    key_map: the KeyMap by which load() reads the tensors again; they are written as what it is made of, by its inverse.
+
     Errors: TypeError, naming the path of keys, for anything else in obj;
     RuntimeError, on all ranks, if one cannot write.
     """
-    _C.save(obj, os.fspath(path), global_dst_rank, format, shard_size)
+    _C.save(obj, os.fspath(path), global_dst_rank, format, shard_size, _map_of("save", key_map))
 
 
 def load(
@@ -66,5 +68,25 @@ def load(
         sbp, sbp_of = None, sbp
     path = os.fspath(path)
     return _C.load(
-        path, global_src_rank, placement, sbp, device, prefix, bool(strict), select, key_map, sbp_of, dequantize
+        path,
+        global_src_rank,
+        placement,
+        sbp,
+        device,
+        prefix,
+        bool(strict),
+        select,
+        key_map if callable(key_map) else _map_of("load", key_map),
+        sbp_of,
+        dequantize,
     )
+
+
+def _map_of(call, key_map):
+    if key_map is None:
+        return None
+    from ._key_map import KeyMap
+
+    if not isinstance(key_map, KeyMap):
+        raise TypeError(f"{call}: key_map is a KeyMap, got {type(key_map).__name__}.")
+    return key_map._map

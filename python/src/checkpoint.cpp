@@ -212,18 +212,19 @@ void bind_checkpoint(nb::module_& m) {
   m.def(
       "save",
       [](nb::handle obj, const std::string& path, std::optional<int> global_dst_rank, const std::string& format,
-         nb::handle shard_size) {
+         nb::handle shard_size, nb::handle key_map) {
         SaveOptions options{.global_dst_rank = global_dst_rank};
         if (format == "hf")
           options.format = Format::kHuggingFace;
         else if (format != "holon")
           fail_value("save: format is '{}'. Give \"holon\" or \"hf\".", format);
         if (!shard_size.is_none()) options.shard_bytes = bytes_of(shard_size.ptr());
+        if (!key_map.is_none()) options.key_map = nb::cast<checkpoint::KeyMap>(key_map);
         Value value = value_of(obj.ptr(), "", 0);
         nb::gil_scoped_release released;
         save(value, path, options);
       },
-      "obj"_a.none(), "path"_a, "global_dst_rank"_a.none(), "format"_a, "shard_size"_a.none(),
+      "obj"_a.none(), "path"_a, "global_dst_rank"_a.none(), "format"_a, "shard_size"_a.none(), "key_map"_a.none(),
       "Writes an object to a file or folder.");
   m.def(
       "load",
@@ -236,10 +237,13 @@ void bind_checkpoint(nb::module_& m) {
         options.strict = strict;
         if (!select.is_none())
           options.select = by_name<bool>(select, [](nb::handle answer) { return PyObject_IsTrue(answer.ptr()) > 0; });
-        if (!key_map.is_none())
+        checkpoint::KeyMap* map = nullptr;
+        if (nb::try_cast(key_map, map) && map)
+          options.key_map = *map;
+        else if (!key_map.is_none())
           options.rename = by_name<std::string>(key_map, [](nb::handle answer) {
             if (!PyUnicode_Check(answer.ptr()))
-              fail_type("load: key_map must return a string, and returned {}.", describe(answer.ptr()));
+              fail_type("load: key_map must be a KeyMap, or return a string; it returned {}.", describe(answer.ptr()));
             return nb::cast<std::string>(answer);
           });
         if (!sbp_of.is_none())

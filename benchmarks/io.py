@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Saving, loading and moving the state of a job of two ranks, against the disk (dd) and the memory (memcpy), in the
+same run.
+
+dd writes and reads as many bytes, in two processes at once, and like a save waits until they are on the disk. memcpy is
+NumPy's copy of this rank's bytes, on both ranks at once, into memory that is there. One JSON object a line.
+"""
+
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+RANKS = 2
+TENSORS, ROWS, COLUMNS = 16, 2048, 4096  # 512 MiB of float32
+BYTES = TENSORS * ROWS * COLUMNS * 4
+REPEATS = 5
+
+
+def emit(name, value, unit, against, ratio):
+    line = {"name": name, "value": round(value, 6), "unit": unit, "against": against, "ratio": round(ratio, 3)}
+    print(json.dumps(line), flush=True)
+
+
+def rank(folder):
+    import numpy as np
+
+    import holon as flow
+
+    B, S = flow.sbp.broadcast, flow.sbp.split
+    everywhere = flow.placement.all("cpu")
+    me = flow.env.get_rank()
+
+    def together(f):
+        """Median seconds of the slower rank; of f's, if it returns seconds."""
+        times = []
+        for _ in range(REPEATS):
+            flow.comm.barrier()
+            start = time.perf_counter()
+            own = f()
+            times.append(own if own is not None else time.perf_counter() - start)
+        slowest = flow.tensor(times, dtype=flow.float64).to_global(everywhere, S(0)).numpy().reshape(RANKS, -1)
+        return statistics.median(slowest.max(0))
+
+    def dd(*arguments):
+        subprocess.run(["dd", "bs=4M", "status=none", *arguments], check=True)
+
+    def memcpy(bytes):
+        source, target = np.ones(bytes // 4, "f4"), np.zeros(bytes // 4, "f4")
+        return together(lambda: np.copyto(target, source))
+
+    def note(name, seconds, against, other):
+        if me == 0:
+            emit(name, BYTES / 2**30 / seconds, "GiB/s", against, other / seconds)
+
+    tensors = {str(i): flow.ones(ROWS, COLUMNS, placement=everywhere, sbp=S(0)) * (i + 1) for i in range(TENSORS)}
+    mine = BYTES // RANKS
+    raw, parts, steps = f"{folder}/raw{me}", f"{folder}/parts", f"{folder}/steps"
+
+    disk = together(lambda: dd("if=/dev/zero", f"of={raw}", f"count={mine >> 22}", "conv=fsync"))
+    note("io: save 512 MiB, 2 ranks", together(lambda: flow.save(tensors, parts)), "dd, 2 processes, fsync", disk)
+    disk = together(lambda: dd(f"if={raw}", "of=/dev/null"))
+    for name, where, sbp in [("as it was saved", everywhere, S(0)), ("split along another axis", everywhere, S(1))]:
+        load = together(lambda where=where, sbp=sbp: flow.load(parts, map_location=where, sbp=sbp) and None)
+        note(f"io: load 512 MiB from the page cache, 2 ranks, {name}", load, "dd, 2 processes", disk)
+        before = flow.checkpoint.bytes_read()
+        flow.load(parts, map_location=where, sbp=sbp)
+        read = float(flow.tensor(flow.checkpoint.bytes_read() - before).to_global(everywhere, flow.sbp.partial_sum))
+        if me == 0:
+            emit(f"io: bytes read, {name}", read / 2**20, "MiB", "the bytes needed", BYTES / read)
+
+    checkpoints = flow.checkpoint.Checkpointer(steps, keep=1, asynchronous=True)
+    number = iter(range(1000))
+
+    def stop():
+        checkpoints.wait()
+        flow.comm.barrier()
+        start = time.perf_counter()
+        checkpoints.save(next(number), tensors)
+        return time.perf_counter() - start
+
+    copy = memcpy(mine)
+    note("io: an asynchronous save stops 512 MiB, 2 ranks", together(stop), "memcpy of them", copy)
+    checkpoints.wait()
+    flow.comm.barrier()
+    if me == 0:
+        shutil.rmtree(parts), shutil.rmtree(steps)
+    os.remove(raw)
+    tensors |= {f"{k} again": t * 1 for k, t in tensors.items()}  # 1 GiB
+
+    first, second = (flow.placement("cpu", [r]) for r in range(RANKS))
+    module = flow.nn.Module()
+    for name, t in tensors.items():
+        module.register_buffer(name, t)
+    flow.relayout(module, (first, B))
+    for name, places, share in [
+        ("rank 0 -> rank 1 -> rank 0", [(second, B), (first, B)], 1),
+        ("S(0) -> S(1) -> S(0)", [(everywhere, S(1)), (everywhere, S(0))], 1 / 4),
+        ("S(0) -> B", [(everywhere, B), (everywhere, S(0))], 1 / 2),
+    ]:
+        flow.relayout(module, places[-1])
+        times = [[], []]
+        for _ in range(REPEATS):
+            for place, kept in zip(places, times):
+                flow.comm.barrier()
+                start = time.perf_counter()
+                flow.relayout(module, place)
+                flow.comm.barrier()
+                kept.append(time.perf_counter() - start)
+        seconds = statistics.median(times[0])
+        moved = int(2 * BYTES * share)  # that one rank receives
+        source, target = np.ones(moved // 4, "f4"), np.zeros(moved // 4, "f4")
+        copies = []
+        for _ in range(REPEATS):
+            flow.comm.barrier()
+            start = time.perf_counter()
+            if share < 1 or me == 0:
+                np.copyto(target, source)
+            flow.comm.barrier()
+            copies.append(time.perf_counter() - start)
+        del source, target
+        if me == 0:
+            copy = statistics.median(copies)
+            emit(f"io: relayout of 1 GiB, {name}", seconds, "s", "memcpy of what each rank receives", copy / seconds)
+
+
+def main():
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    with tempfile.TemporaryDirectory(
+        prefix="holon-io-", dir=os.environ.get("HOLON_BENCH_FOLDER", ROOT / "build")
+    ) as folder:
+        command = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", RANKS, __file__, folder]
+        sys.exit(subprocess.run([str(c) for c in command], env=environment).returncode)
+
+
+if __name__ == "__main__":
+    rank(sys.argv[1]) if len(sys.argv) > 1 else main()
