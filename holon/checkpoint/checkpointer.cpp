@@ -38,7 +38,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr std::string_view kStep = "step-";
+constexpr std::string_view kStep = "step-", kAside = "abandoned-";
 constexpr int kMostTries = 20;
 constexpr auto kSlice = std::chrono::milliseconds(50);
 
@@ -119,6 +119,24 @@ void remove_oldest(const fs::path& folder, int64_t keep, int64_t newest) {
   }
 }
 
+// Complete checkpoints of later steps do not count any more: they get another name.
+void set_aside_later(const fs::path& folder, int64_t step) {
+  for (int64_t later : complete_steps(folder)) {
+    if (later <= step) continue;
+    const fs::path from = folder / step_name(later);
+    fs::path to = folder / (std::string(kAside) + step_name(later));
+    std::error_code failed;
+    for (int i = 2; fs::exists(to, failed); ++i) to = folder / fmt::format("{}{}-{}", kAside, step_name(later), i);
+    fs::rename(from, to, failed);
+    if (failed)
+      fail_runtime("cannot rename {}, which is later than step {}, from where this run continues, to {}: {}.",
+                   from.string(), step, to.filename().string(), failed.message());
+    log::warn(fmt::format("Checkpointer: this run continues from step {}; the later checkpoint {} is now {}.", step,
+                          from.string(), to.filename().string()));
+  }
+  data::sync_folder(folder);
+}
+
 // What is not the same on all ranks, as text.
 std::string own_text(const Value& own) {
   const RandomState& r = random_state();
@@ -192,7 +210,8 @@ struct Checkpointer::Impl {
   CheckpointerOptions options;
   std::optional<comm::ContextHandoff> handoff;  // the rank of the thread that writes
   std::unique_ptr<UnderWay> under_way;
-  pid_t process = ::getpid();  // a fork has no thread to wait for
+  std::optional<int64_t> continues_from;  // a step that was requested, until the next save
+  pid_t process = ::getpid();             // a fork has no thread to wait for
 
   fs::path path(int64_t step) const { return folder / step_name(step); }
   bool busy() const { return under_way && !under_way->finished(); }
@@ -320,6 +339,12 @@ bool Checkpointer::save(int64_t step, const Value& value, const Value& own) {
     if (const std::string failure = said[r]["failure"]; !failure.empty()) fail_runtime("Checkpointer: {}", failure);
   if (std::any_of(said.begin(), said.end(), [](auto& s) { return s["busy"].template get<bool>(); })) return false;
   check_alike(flat.tensors, "to the folder " + path(step));
+  if (auto from = impl_->continues_from) {
+    together("save", [&] {
+      if (Context::current().rank() == 0) run_io(SIZE_MAX, [&] { set_aside_later(impl_->folder, *from); });
+    });
+    impl_->continues_from.reset();
+  }
   FolderState state = folder_state(std::move(flat));
   for (auto& s : said) state.own.push_back(s["own"].get<std::string>());
   if (!impl_->options.asynchronous) {
@@ -382,6 +407,7 @@ std::optional<Checkpoint> Checkpointer::load(std::optional<int64_t> step, const 
       Loaded loaded = load_folder(path(out.step), options);
       out.value = std::move(loaded.value);
       read_own(loaded.own, path(out.step), out);
+      impl_->continues_from = step;
       return out;
     } catch (const Error& e) {
       if (step || i == kMostTries) throw;

@@ -73,8 +73,10 @@ class Checkpointer {
   std::vector<int64_t> steps() const;
   std::optional<int64_t> latest() const;
   // Reads the checkpoint of a step, or the latest; nothing where there is none. Waits for a save that is under way
-  // first. options: without global_src_rank. Errors: those of holon::load() and wait(); there is no checkpoint of the
-  // step. Collective over the world.
+  // first. A run that loads a step continues from there: at its next save(), checkpoints of later steps get other names
+  // (abandoned-step-00000200), so that they are neither the latest nor counted by keep. To look at one only, use
+  // holon::load(path(step)). options: without global_src_rank. Errors: those of holon::load() and wait(); there is no
+  // checkpoint of the step. Collective over the world.
   std::optional<Checkpoint> load(std::optional<int64_t> step = {}, const LoadOptions& options = {});
 
   // The folder of a step's checkpoint.

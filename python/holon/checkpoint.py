@@ -78,7 +78,9 @@ class Checkpointer:
 
     def restore(self, step=None, *, strict=True):
         """Loads the checkpoint of a step, or the latest, into the objects, and sets the random state: training goes on
-        as if it had not been interrupted. Returns (step, extra), or None where there is no checkpoint.
+        as if it had not been interrupted. Returns (step, extra), or None where there is no checkpoint. After a step
+        that is not the latest, the next save() renames the later ones ("abandoned-step-00000200"), so that they are
+        neither the latest nor counted by keep.
 
         Errors: there is no checkpoint of the step; it is damaged, which names the file; it lacks one of the objects, or
         has one more (if strict); those of load_state_dict().

@@ -86,6 +86,41 @@ TEST_P(CheckpointerOnRanks, KeepsTheNewest) {
   EXPECT_EQ(verify(folder / "run" / "deep" / "step-00000030").tensors, 3);
 }
 
+// A run that continues from an older step is not continued, after its next save, from what it has left behind.
+TEST_P(CheckpointerOnRanks, ContinuesFromAnOlderStep) {
+  const auto [n, asynchronous] = GetParam();
+  Folder folder;
+  comm::run_ranks(n, [&, asynchronous = asynchronous](int) {
+    const CheckpointerOptions options{.keep = 2, .asynchronous = asynchronous};
+    {
+      Checkpointer checkpoints(folder.path, options);
+      for (int64_t step : {10, 20, 30}) checkpoints.save(step, state(step));
+      checkpoints.wait();
+      EXPECT_EQ(number_of(checkpoints.load(20)->value), 20);
+      EXPECT_EQ(checkpoints.latest(), 30);  // until it is left
+      checkpoints.save(25, state(25));
+      checkpoints.wait();
+      EXPECT_EQ(checkpoints.steps(), (Steps{20, 25}));
+      checkpoints.save(35, state(35));
+      checkpoints.wait();
+    }
+    comm::barrier();
+    Checkpointer again(folder.path, options);
+    EXPECT_EQ(again.steps(), (Steps{25, 35}));
+    EXPECT_EQ(number_of(again.load()->value), 35);
+    EXPECT_EQ(number_of(load(folder / "abandoned-step-00000030")), 30);
+    // The same steps are left a second time.
+    again.load(25);
+    again.save(30, state(31));
+    again.load(25);
+    again.save(30, state(32));
+    again.wait();
+    EXPECT_EQ(number_of(load(folder / "abandoned-step-00000030-2")), 31);
+    EXPECT_EQ(number_of(again.load()->value), 32);
+    EXPECT_TRUE(fs::exists(folder / "abandoned-step-00000035"));
+  });
+}
+
 TEST(Checkpointer, MistakesAreErrors) {
   Folder folder;
   comm::run_ranks(2, [&](int rank) {
