@@ -77,6 +77,7 @@ class DequantizedSource final : public Source {
   std::vector<Region> parts(const TensorInfo& info) const override {
     return quantized_.contains(info.name) ? Source::parts(info) : source_->parts(info);
   }
+  uint64_t block_bytes() const override { return source_->block_bytes(); }
   void rest() override { source_->rest(); }
 
   Array read(const std::string& tensor, const Dims& offset, const Dims& shape) override {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "holon/base/index.h"
-#include "holon/checkpoint/safetensors.h"
 
 namespace holon::checkpoint {
 
@@ -20,8 +19,8 @@ bool repeats(const GlobalSpec& spec) {
   return false;
 }
 
-// How many bytes are read for a region, as whole blocks have a checksum.
-double bytes_to_read(const Region& wanted, std::span<const Region> parts, DType dtype) {
+// How many bytes are read for a region.
+double bytes_to_read(const Region& wanted, std::span<const Region> parts, DType dtype, double block_bytes) {
   double sum = 0;
   for (auto& part : parts) {
     int64_t runs = 1, run = static_cast<int64_t>(size_bytes(dtype));
@@ -36,7 +35,7 @@ double bytes_to_read(const Region& wanted, std::span<const Region> parts, DType 
     }
     if (none) continue;
     const double all = static_cast<double>(part.shape.numel()) * static_cast<double>(size_bytes(dtype));
-    const double blocks = static_cast<double>(runs) * (static_cast<double>(run) + static_cast<double>(kBlockBytes));
+    const double blocks = static_cast<double>(runs) * (static_cast<double>(run) + block_bytes);
     sum += whole ? all : std::min(all, blocks);
   }
   return sum;
@@ -44,13 +43,14 @@ double bytes_to_read(const Region& wanted, std::span<const Region> parts, DType 
 
 // How many bytes are read for each that is needed, by some of the ranks. What one block of each adds counts for
 // nothing.
-double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<const Region> parts) {
+double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<const Region> parts,
+              double block_bytes) {
   const int n = spec.placement.size(), every = (n + kMostLookedAt - 1) / kMostLookedAt;
   double read = 0, needed = 0;
   for (int i = 0; i < n; i += every) {
     const Region region = region_of(shape, spec.placement, spec.nd_sbp, i);
     needed += static_cast<double>(region.shape.numel()) * static_cast<double>(size_bytes(dtype));
-    read += bytes_to_read(region, parts, dtype) - static_cast<double>(kBlockBytes);
+    read += bytes_to_read(region, parts, dtype, block_bytes) - block_bytes;
   }
   return read / needed;
 }
@@ -58,15 +58,16 @@ double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<
 }  // namespace
 
 const GlobalSpec* layout_to_read(const GlobalSpec* target, const Dims& shape, DType dtype,
-                                 std::span<const Region> parts) {
+                                 std::span<const Region> parts, uint64_t block_bytes) {
+  const auto block = static_cast<double>(block_bytes);
   const Placement& p = target->placement;
   if (p.size() == 1 || to_size(shape.numel()) * size_bytes(dtype) < kLeast) return target;
   const GlobalSpec* best = target;
-  double least = repeats(*target) ? INFINITY : excess(*target, shape, dtype, parts);
+  double least = repeats(*target) ? INFINITY : excess(*target, shape, dtype, parts, block);
   for (int a = 0; a < shape.size() && least > kMostExcess; ++a) {
     if (shape[a] < p.size()) continue;
     const GlobalSpec split{p, NdSbp::filled(p.hierarchy().size(), sbp::split(a))};
-    const double found = excess(split, shape, dtype, parts);
+    const double found = excess(split, shape, dtype, parts, block);
     if (found >= least) continue;
     least = found;
     best = intern_spec(split.placement, split.nd_sbp);

@@ -9,6 +9,7 @@
 
 #include "holon/array/array.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/layout.h"
 #include "holon/checkpoint/safetensors.h"
 #include "holon/global/slice.h"
 
@@ -26,6 +27,8 @@ class Source {
   virtual std::vector<std::string> own() const { return {}; }                      // Index::own
   // The regions of a tensor that are in files, each in row-major order.
   virtual std::vector<Region> parts(const TensorInfo& info) const;
+  // Files have checksums of blocks: the size of one, as more than a region's bytes is read for them.
+  virtual uint64_t block_bytes() const { return kBlockBytes; }
   virtual int64_t files() const { return 1; }
   // The region of a tensor that begins at offset. Pre: it is inside. Errors (RuntimeError), naming the file.
   virtual Array read(const std::string& tensor, const Dims& offset, const Dims& shape) = 0;
