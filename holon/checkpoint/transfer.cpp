@@ -71,10 +71,10 @@ struct End {
 
   void check_token(const Address& at) const {
     if (token.empty() && !at.loopback())
-      fail_value("{}: {} is reached from other hosts, and jobs on several hosts need a token, so that no other program "
+      fail_value("{} is reached from other hosts, and jobs on several hosts need a token, so that no other program "
                  "takes part. Set HOLON_TRANSFER_TOKEN to the same secret on all ranks of both jobs, e.g. what "
                  "`openssl rand -hex 16` prints, or pass it as token; without one use \"localhost:{}\".",
-                 op, address, place.port);
+                 address, place.port);
   }
 };
 
@@ -155,7 +155,7 @@ std::unordered_map<std::string, ServedPart> own_parts(const Flat& flat) {
     }
     if (region.shape.numel() == 0) continue;
     if (name.size() > kMostName)
-      fail_value("export: the name of a tensor has {} bytes. Give it one of at most {}.", name.size(), kMostName);
+      fail_value("the name of a tensor has {} bytes. Give it one of at most {}.", name.size(), kMostName);
     out.emplace(name, ServedPart{region, kernels::on_device(t.array(), {})});
   }
   return out;
@@ -199,6 +199,18 @@ void tell_failure(int fd, std::string why) {
   }
 }
 
+// Runs f. Errors begin with the name of the call, whatever the number of ranks.
+template <class F>
+auto named(const End& end, F&& f) {
+  try {
+    return f();
+  } catch (const Error& e) {
+    const std::string start = std::string(end.op) + ": ";
+    if (std::string_view(e.what()).starts_with(start)) throw;
+    throw Error(e.kind(), start + e.what());
+  }
+}
+
 // Runs f; the other job hears of what it throws.
 template <class F>
 auto telling(const Fd& control, F&& f) {
@@ -210,16 +222,9 @@ auto telling(const Fd& control, F&& f) {
   }
 }
 
-}  // namespace
-
-void export_to(const Value& value, const std::string& address, const TransferOptions& options) {
-  NoGradGuard no_grad;
-  const End end("export", address, options);
-  const bool first = Context::current().rank() == 0;
-  Flat flat = flatten(value, end.op);
-  if (Context::current().world_size() > 1) check_alike(flat.tensors, "to " + address, end.op);
-  sum_partials(flat.tensors);
+void export_flat(const Flat& flat, const End& end) {
   BlockingScope unlocked;
+  const bool first = Context::current().rank() == 0;
   Fd control;
   std::unordered_map<std::string, ServedPart> parts;
   std::string session, receiver_ip;
@@ -245,7 +250,7 @@ void export_to(const Value& value, const std::string& address, const TransferOpt
       if (!first) return;
       const Message manifest{MessageKind::kManifest, manifest_text(manifest_of(flat, session, std::move(addresses)))};
       if (manifest.text.size() > kMostManifest)
-        fail_value("export: the names and layouts of the tensors have {} bytes. Export at most {} at once.",
+        fail_value("the names and layouts of the tensors have {} bytes. Export at most {} at once.",
                    manifest.text.size(), kMostManifest);
       if (write_message(control.get(), manifest, end.limit_s, heartbeat) == Io::kLate)
         fail_runtime("the job that receives at {} has taken nothing for {:.3g} s. Is it stopped? HOLON_COMM_TIMEOUT_S "
@@ -254,6 +259,17 @@ void export_to(const Value& value, const std::string& address, const TransferOpt
       wait_until_done(control.get(), end);
     });
   });
+}
+
+}  // namespace
+
+void export_to(const Value& value, const std::string& address, const TransferOptions& options) {
+  NoGradGuard no_grad;
+  const End end("export", address, options);
+  Flat flat = flatten(value, end.op);
+  if (Context::current().world_size() > 1) check_alike(flat.tensors, "to " + address, end.op);
+  sum_partials(flat.tensors);
+  named(end, [&] { export_flat(flat, end); });
 }
 
 // ---- The job that receives.
@@ -363,35 +379,34 @@ auto receive_then(const std::string& address, const LoadOptions& options, const 
   check_options(end.op, options);
   if (options.global_src_rank)
     fail_value("receive: every rank receives its part. Leave global_src_rank out.");
-  const std::string name = "the job that exports to " + address;
-  const bool first = Context::current().rank() == 0;
-  Fd control;
-  std::string text;
-  {
-    BlockingScope unlocked;
+  return named(end, [&] {
+    const std::string name = "the job that exports to " + address;
+    const bool first = Context::current().rank() == 0;
+    Fd control;
+    std::string text;
     together(end.op, [&] {
       if (first) control = accept_exporter(end);
     });
-  }
-  return telling(control, [&] {
-    together(end.op, [&] {
-      if (first) text = read_manifest(control.get(), end);
+    return telling(control, [&] {
+      together(end.op, [&] {
+        if (first) text = read_manifest(control.get(), end);
+      });
+      std::unique_ptr<Busy> busy;
+      if (first) busy = std::make_unique<Busy>(control.get(), end.limit_s);
+      text = share_from(end.op, 0, text);
+      Loaded loaded = load_together(
+          end.op,
+          [&] {
+            Manifest manifest = parse_manifest(text, name);
+            text.clear();
+            return dequantized(transfer_source(std::move(manifest), name, end.token, end.limit_s), options.dequantize);
+          },
+          options);
+      auto result = then(std::move(loaded.value));
+      busy.reset();
+      if (first) write_message(control.get(), {MessageKind::kDone, ""}, end.limit_s, heartbeat);
+      return result;
     });
-    std::unique_ptr<Busy> busy;
-    if (first) busy = std::make_unique<Busy>(control.get(), end.limit_s);
-    text = share_from(end.op, 0, text);
-    Loaded loaded = load_together(
-        end.op,
-        [&] {
-          Manifest manifest = parse_manifest(text, name);
-          text.clear();
-          return dequantized(transfer_source(std::move(manifest), name, end.token, end.limit_s), options.dequantize);
-        },
-        options);
-    auto result = then(std::move(loaded.value));
-    busy.reset();
-    if (first) write_message(control.get(), {MessageKind::kDone, ""}, end.limit_s, heartbeat);
-    return result;
   });
 }
 
