@@ -99,7 +99,13 @@ Fd connect_to_receiver(const End& end) {
       comm::close_in_children(fd.get());
       comm::keep_alive(fd.get(), comm::heartbeat_limit_s());
       switch (comm::greet(fd.get(), end.token, kControlPurpose, 0, comm::after(kAnswerSeconds), heartbeat)) {
-        case State::kDone: return fd;
+        case State::kDone: {
+          // Of several jobs that come at once, one is taken.
+          Message taken;
+          if (read_message(fd.get(), &taken, kMostText, kAnswerSeconds, heartbeat) == Io::kDone) return fd;
+          why = "it has taken another job, or ended";
+          break;
+        }
         case State::kRefused:
           fail_runtime("what listens at {} refused this job: its token is different, or it is another program of Holon. "
                        "Pass the same token to both jobs (HOLON_TRANSFER_TOKEN), and the address that the other one "
@@ -305,8 +311,9 @@ Fd accept_exporter(const End& end) {
   std::vector<pollfd> fds;
   for (;;) {
     auto known = listener.take();
-    // Of several, the others see a closed connection, and try again.
-    if (!known.empty()) return std::move(known[0].fd);
+    for (auto& c : known)
+      if (write_message(c.fd.get(), {MessageKind::kBusy, ""}, kLastWords, heartbeat) == Io::kDone)
+        return std::move(c.fd);  // the others see a closed connection, and try again
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
     if (left <= 0)
       fail_runtime("no job has exported to {} within {:.3g} s{}. Call export in the other job with this address; "
@@ -420,6 +427,7 @@ nn::LoadResult receive_into(nn::Module& module, const std::string& address, cons
                             const TransferOptions& transfer) {
   LoadOptions into = options;
   into.like = module.state_dict();
+  if (into.like.empty()) fail_value("receive: the module has no parameters and no buffers to receive into.");
   return receive_then(address, into, transfer, [&](const Value& value) {
     return module.load_state_dict(value.state_dict(), options.strict);
   });

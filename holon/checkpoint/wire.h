@@ -1,6 +1,7 @@
 // What two jobs send each other while one exports a value and the other receives it. Numbers are little-endian.
 //
 // On the connection of both rank 0 (control), each message is a kind (1 byte), the size of its text (8) and the text:
+//   receives -> exports   kBusy: of several jobs that have come, it is this one
 //   exports -> receives   kManifest
 //   receives -> exports   kBusy, every second; at the end kDone
 //   either                kFailed with the reason
