@@ -230,9 +230,8 @@ Value try_load_from(int src, const fs::path& path, const LoadOptions& options) {
   // The reading rank may find damage in the middle: the others must not go on to what they would do together.
   Value value;
   together("load", [&] {
-    value = restore_all("load", *source, options, [&](const TensorInfo& info, const std::string&) {
-      return read_global(*source, info, spec);
-    });
+    value = restore_all("load", *source, options,
+                        [&](const TensorInfo& info, const std::string&) { return read_global(*source, info, spec); });
   });
   return value;
 }
@@ -319,7 +318,10 @@ Value mapped(const Value& value, const std::function<Tensor(const Tensor&)>& f) 
 Loaded checkpoint::load_folder(const fs::path& path, const LoadOptions& options) {
   NoGradGuard guard;
   check_options("load", options);
-  return until_whole(path, [&] { return load_together("load", [&] { return open(path, options); }, options); });
+  return until_whole(path, [&] {
+    return load_together(
+        "load", [&] { return open(path, options); }, options);
+  });
 }
 
 void checkpoint::check_options(const char* op, const LoadOptions& options) {
@@ -359,7 +361,9 @@ Value load(const FilePath& given, const LoadOptions& options) {
   const bool alone = !options.placement && options.like.empty() && (options.device || !of_parts);
   return until_whole(path, [&] {
     return alone ? load_alone(path, options)
-                 : load_together("load", [&] { return open(path, options); }, options).value;
+                 : load_together(
+                       "load", [&] { return open(path, options); }, options)
+                       .value;
   });
 }
 

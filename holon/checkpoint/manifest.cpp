@@ -53,12 +53,9 @@ std::string manifest_text(const Manifest& manifest) {
     if (t.layout) j["layout"] = layout_json(*t.layout);
     tensors.push_back(std::move(j));
   }
-  return json{{"format", kFormat},
-              {"version", kVersion},
-              {"tree", manifest.tree},
-              {"addresses", manifest.addresses},
-              {"session", manifest.session},
-              {"tensors", std::move(tensors)}}
+  return json{{"format", kFormat},           {"version", kVersion},
+              {"tree", manifest.tree},       {"addresses", manifest.addresses},
+              {"session", manifest.session}, {"tensors", std::move(tensors)}}
       .dump();
 }
 

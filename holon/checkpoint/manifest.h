@@ -25,8 +25,8 @@ struct Manifest {
 };
 
 std::string manifest_text(const Manifest& manifest);
-// Errors (RuntimeError), naming the other job: no JSON of this form; two tensors of one name, or one that is larger than
-// any memory; a layout that does not fit its tensor or the job's ranks. The regions that a layout describes cannot
+// Errors (RuntimeError), naming the other job: no JSON of this form; two tensors of one name, or one that is larger
+// than any memory; a layout that does not fit its tensor or the job's ranks. The regions that a layout describes cannot
 // overlap or leave anything out.
 Manifest parse_manifest(std::string_view text, std::string_view name);
 

@@ -95,8 +95,8 @@ class Connection {
     at_ = 0;
     auto it = parts_.find(request.tensor);
     if (it == parts_.end() || !inside(request.region, it->second.region)) {
-      const std::string why = fmt::format("this rank does not have the region {} from {} of '{}'",
-                                          request.region.shape, request.region.offset, printable(request.tensor));
+      const std::string why = fmt::format("this rank does not have the region {} from {} of '{}'", request.region.shape,
+                                          request.region.offset, printable(request.tensor));
       head_ = answer_head(true, why.size()) + why;
     } else {
       part_ = &it->second;
@@ -149,7 +149,8 @@ class PartServer::Loop {
         listener_(only(std::move(listener)), token, kPartsPurpose + session),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
         context_(Context::current().sibling()) {
-    if (!wake_) fail_runtime("export: no descriptor is left for the connections to the other job: {}.", strerror(errno));
+    if (!wake_)
+      fail_runtime("export: no descriptor is left for the connections to the other job: {}.", strerror(errno));
     thread_ = std::thread([this, threads = num_threads()] {
       leave_host_language();
       ContextGuard guard(*context_);
@@ -183,8 +184,9 @@ class PartServer::Loop {
       size_t i = 1;
       for (auto it = connections_.begin(); it != connections_.end(); ++i)
         it = ready > 0 && fds[i].revents && !advance(*it) ? connections_.erase(it) : std::next(it);
-      if (ready <= 0 || std::any_of(fds.begin() + static_cast<std::ptrdiff_t>(known), fds.end(),
-                                    [](auto& p) { return p.revents != 0; }))
+      if (ready <= 0 || std::any_of(fds.begin() + static_cast<std::ptrdiff_t>(known), fds.end(), [](auto& p) {
+            return p.revents != 0;
+          }))
         for (auto& c : listener_.take()) connections_.emplace_back(std::move(c.fd), parts_);
     }
   }

@@ -107,10 +107,11 @@ Fd connect_to_receiver(const End& end) {
           break;
         }
         case State::kRefused:
-          fail_runtime("what listens at {} refused this job: its token is different, or it is another program of Holon. "
-                       "Pass the same token to both jobs (HOLON_TRANSFER_TOKEN), and the address that the other one "
-                       "passes to receive().",
-                       end.address);
+          fail_runtime(
+              "what listens at {} refused this job: its token is different, or it is another program of Holon. "
+              "Pass the same token to both jobs (HOLON_TRANSFER_TOKEN), and the address that the other one "
+              "passes to receive().",
+              end.address);
         case State::kStranger:
           fail_runtime("what listens at {} is not a job that receives. Choose another port.", end.address);
         case State::kGoesOn: why = "it closed the connection without an answer";
@@ -337,9 +338,10 @@ std::string read_manifest(int fd, const End& end) {
     case Io::kClosed:
       fail_runtime("the job that exports to {} ended before it had said what. Read its output first.", end.address);
     case Io::kLate:
-      fail_runtime("the job that exports to {} has been silent for {:.3g} s. Is it stopped? HOLON_COMM_TIMEOUT_S raises "
-                   "the limit.",
-                   end.address, end.limit_s);
+      fail_runtime(
+          "the job that exports to {} has been silent for {:.3g} s. Is it stopped? HOLON_COMM_TIMEOUT_S raises "
+          "the limit.",
+          end.address, end.limit_s);
   }
   if (message.kind == MessageKind::kFailed)
     fail_runtime("the job that exports to {} failed: {}", end.address, message.text);
@@ -384,8 +386,7 @@ auto receive_then(const std::string& address, const LoadOptions& options, const 
   NoGradGuard no_grad;
   const End end("receive", address, transfer);
   check_options(end.op, options);
-  if (options.global_src_rank)
-    fail_value("receive: every rank receives its part. Leave global_src_rank out.");
+  if (options.global_src_rank) fail_value("receive: every rank receives its part. Leave global_src_rank out.");
   return named(end, [&] {
     const std::string name = "the job that exports to " + address;
     const bool first = Context::current().rank() == 0;
@@ -428,9 +429,8 @@ nn::LoadResult receive_into(nn::Module& module, const std::string& address, cons
   LoadOptions into = options;
   into.like = module.state_dict();
   if (into.like.empty()) fail_value("receive: the module has no parameters and no buffers to receive into.");
-  return receive_then(address, into, transfer, [&](const Value& value) {
-    return module.load_state_dict(value.state_dict(), options.strict);
-  });
+  return receive_then(address, into, transfer,
+                      [&](const Value& value) { return module.load_state_dict(value.state_dict(), options.strict); });
 }
 
 HostPort checkpoint::parse_address(const char* op, std::string_view address) {

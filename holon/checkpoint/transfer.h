@@ -17,8 +17,8 @@ namespace holon {
 struct TransferOptions {
   // How long, in seconds, to wait for the other job to come. After that, HOLON_COMM_TIMEOUT_S applies to each wait.
   double timeout_s = 60;
-  // The secret that both jobs know, the same on all ranks; nothing: HOLON_TRANSFER_TOKEN. Required unless the address is
-  // of the loopback interface. It is proven and never sent; what follows is neither encrypted nor signed.
+  // The secret that both jobs know, the same on all ranks; nothing: HOLON_TRANSFER_TOKEN. Required unless the address
+  // is of the loopback interface. It is proven and never sent; what follows is neither encrypted nor signed.
   std::optional<std::string> token = {};
 };
 
@@ -32,9 +32,9 @@ void export_to(const checkpoint::Value& value, const std::string& address, const
 
 // Returns what another job exports to `address`, at which rank 0 of this one listens until it comes. As load() of a
 // folder: global tensors have their sbp, or, if the world lacks a rank of their placement, are over all its ranks; the
-// options change that, except for global_src_rank, which is an error. Each rank reads what it needs, from the ranks that
-// hold it in turn; what several ranks need is read once. Errors, on all ranks: as export_to(); the address is not of
-// this host, or in use; nobody exports to it within timeout_s. Collective over the world.
+// options change that, except for global_src_rank, which is an error. Each rank reads what it needs, from the ranks
+// that hold it in turn; what several ranks need is read once. Errors, on all ranks: as export_to(); the address is not
+// of this host, or in use; nobody exports to it within timeout_s. Collective over the world.
 checkpoint::Value receive(const std::string& address, const LoadOptions& options = {},
                           const TransferOptions& transfer = {});
 

@@ -37,7 +37,11 @@ struct Peer {
 class TransferSource final : public Source {
  public:
   TransferSource(Manifest manifest, const std::string& name, const std::string& token, double limit_s)
-      : manifest_(std::move(manifest)), name_(name), token_(token), limit_s_(limit_s), peers_(manifest_.addresses.size()) {
+      : manifest_(std::move(manifest)),
+        name_(name),
+        token_(token),
+        limit_s_(limit_s),
+        peers_(manifest_.addresses.size()) {
     for (auto& t : manifest_.tensors) tensors_.emplace(t.info.name, &t);
   }
 
@@ -116,9 +120,8 @@ class TransferSource final : public Source {
                    strerror(errno));
     comm::close_in_children(fd.get());
     comm::keep_alive(fd.get(), comm::heartbeat_limit_s());
-    const auto state =
-        comm::greet(fd.get(), token_, kPartsPurpose + manifest_.session,
-                    static_cast<uint32_t>(Context::current().rank()), comm::after(limit_s_), heartbeat);
+    const auto state = comm::greet(fd.get(), token_, kPartsPurpose + manifest_.session,
+                                   static_cast<uint32_t>(Context::current().rank()), comm::after(limit_s_), heartbeat);
     if (state != State::kDone)
       fail_runtime("{} {}.", peer_text(rank),
                    state == State::kRefused ? "has another token; set the same for all ranks of both jobs"

@@ -19,7 +19,9 @@ void put_u64(std::string& to, uint64_t v) {
 
 }  // namespace
 
-uint64_t get_u64(const char* from) { return comm::get_u32(from) | static_cast<uint64_t>(comm::get_u32(from + 4)) << 32; }
+uint64_t get_u64(const char* from) {
+  return comm::get_u32(from) | static_cast<uint64_t>(comm::get_u32(from + 4)) << 32;
+}
 
 comm::Io read_message(int fd, Message* to, uint64_t most_bytes, double limit_s, const comm::WhileWaiting& waiting) {
   char head[kHead];

@@ -9,7 +9,8 @@
 // On a connection of a rank that receives to one that exports (parts), where tensors are in row-major order:
 //   receives -> exports   request: the length of a tensor's name (4), its number of axes (1), the name, and for each
 //                         axis offset and size (8 each)
-//   exports -> receives   answer: 0 or 1 (1), a size (8), and so many bytes: of the region, or of text that says why not
+//   exports -> receives   answer: 0 or 1 (1), a size (8), and so many bytes: of the region, or of text that says why
+//   not
 #pragma once
 
 #include <cstddef>
@@ -33,8 +34,8 @@ struct Message {
   std::string text;
 };
 
-// Each byte that arrives within limit_s of the last one is early enough. Text of more than most_bytes counts as kClosed,
-// as does a message of no such kind; no more memory is taken than what has arrived.
+// Each byte that arrives within limit_s of the last one is early enough. Text of more than most_bytes counts as
+// kClosed, as does a message of no such kind; no more memory is taken than what has arrived.
 comm::Io read_message(int fd, Message* to, uint64_t most_bytes, double limit_s, const comm::WhileWaiting& waiting);
 comm::Io write_message(int fd, const Message& message, double limit_s, const comm::WhileWaiting& waiting);
 

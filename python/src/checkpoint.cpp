@@ -297,7 +297,8 @@ void bind_checkpoint(nb::module_& m) {
       "path"_a, "global_src_rank"_a.none(), "placement"_a.none(), "sbp"_a.none(), "device"_a.none(), "prefix"_a,
       "strict"_a, "select"_a.none(), "key_map"_a.none(), "sbp_of"_a.none(), "dequantize"_a.none(),
       "Reads what save() wrote.");
-  m.def("bytes_read", checkpoint::bytes_read, "How many bytes of checkpoints' files and from other jobs this rank has read so far.");
+  m.def("bytes_read", checkpoint::bytes_read,
+        "How many bytes of checkpoints' files and from other jobs this rank has read so far.");
   bind_transfer(m);
   bind_checkpointer(m);
 }

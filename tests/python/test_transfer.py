@@ -162,7 +162,7 @@ def test_another_token(jobs):
     at = address()
     with (
         Job(jobs(EXPORT), 2, at, 60, HOLON_TRANSFER_TOKEN="right") as exports,
-        Job(jobs(RECEIVE), 1, at, 5, HOLON_TRANSFER_TOKEN="wrong") as receives,
+        Job(jobs(RECEIVE), 1, at, 3, HOLON_TRANSFER_TOKEN="wrong") as receives,
     ):
         for text in reports(exports):
             assert "refused this job: its token is different" in text

@@ -19,7 +19,10 @@ constexpr double kAnswerSeconds = 10;
 }  // namespace
 
 AuthenticatedListener::AuthenticatedListener(std::vector<Fd> sockets, std::string token, std::string purpose)
-    : sockets_(std::move(sockets)), token_(std::move(token)), purpose_(std::move(purpose)), heartbeat_s_(heartbeat_limit_s()) {
+    : sockets_(std::move(sockets)),
+      token_(std::move(token)),
+      purpose_(std::move(purpose)),
+      heartbeat_s_(heartbeat_limit_s()) {
   for (auto& socket : sockets_) close_in_children(socket.get());
 }
 
@@ -65,8 +68,8 @@ Handshake::State AuthenticatedListener::go_on(Unknown& c) {
     std::string reply;
     c.handshake.take(buffer, to_size(n), &reply);
     // A few bytes into an empty buffer: they fit, or nobody reads them.
-    if (!reply.empty() && send(c.fd.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT) !=
-            static_cast<ssize_t>(reply.size()))
+    if (!reply.empty() &&
+        send(c.fd.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(reply.size()))
       return State::kStranger;
   }
   return c.handshake.state();

@@ -144,8 +144,7 @@ std::string error_of_receive(const std::function<void(const Fd&)>& speak, const 
   const std::string address = free_address();
   std::thread other([&] {
     Fd fd = connect_to(address);
-    EXPECT_EQ(comm::greet(fd.get(), "secret", kControlPurpose, 0, comm::after(kLong)),
-              comm::Handshake::State::kDone);
+    EXPECT_EQ(comm::greet(fd.get(), "secret", kControlPurpose, 0, comm::after(kLong)), comm::Handshake::State::kDone);
     Message taken;
     EXPECT_EQ(read_message(fd.get(), &taken, kMostText, kLong, [] {}), Io::kDone);
     speak(fd);
@@ -202,6 +201,7 @@ std::string error_of_read(const std::function<void(const Fd&)>& answer, DType dt
     answer(fd);
   });
   const std::string error = error_of([&] { source->read("w", {0, 0}, {4, 3}); });
+  source.reset();  // closes the connection
   other.join();
   return error;
 }

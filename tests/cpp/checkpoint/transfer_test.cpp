@@ -81,8 +81,8 @@ TEST_P(Transfer, EveryLayoutUnderEveryOther) {
     int i = 0;
     for (auto& [placement, nd_sbp] : all)
       for (DType dtype : dtypes)
-        dict.push_back({fmt::format("t{}", i++), global(value_of(nd_sbp.has_partial() && dtype == boolean ? uint8 : dtype),
-                                                         placement, nd_sbp)});
+        dict.push_back({fmt::format("t{}", i++),
+                        global(value_of(nd_sbp.has_partial() && dtype == boolean ? uint8 : dtype), placement, nd_sbp)});
     for (int k = 0; k < 2 + n_layouts(n); ++k) export_to(dict, address);
   };
   auto receives_all = [&](int) {
@@ -169,9 +169,9 @@ TEST(TransferBytes, RanksThatHoldTheSameAreUsedInTurn) {
   for (const char* name : {"a", "b"}) {
     comm::Fd listener = comm::listen_tcp(local());
     manifest.addresses.push_back(comm::local_address(listener.get()).str());
-    servers.push_back(std::make_unique<PartServer>(
-        std::move(listener), "", manifest.session,
-        std::unordered_map<std::string, ServedPart>{{name, {checkpoint::whole(whole.shape()), whole.array()}}}));
+    servers.push_back(std::make_unique<PartServer>(std::move(listener), "", manifest.session,
+                                                   std::unordered_map<std::string, ServedPart>{
+                                                       {name, {checkpoint::whole(whole.shape()), whole.array()}}}));
   }
   auto source = transfer_source(manifest, "the other job", "", 60);
   for (const char* name : {"a", "b"})
@@ -186,8 +186,9 @@ TEST(TransferInto, EachTensorInTheLayoutOfTheModule) {
     Value::Dict dict;
     int k = 1;
     for (auto& [name, t] : state)
-      dict.push_back({name, global(arange(t.numel()).reshape(t.shape()).to(bfloat16) + float(k++),
-                                   Placement::all("cpu"), sbp::split(0))});
+      dict.push_back({name,
+                      global(arange(t.numel()).reshape(t.shape()).to(bfloat16) + float(k++), Placement::all("cpu"),
+                             sbp::split(0))});
     export_to({{"model", dict}, {"step", 3}}, address);
     export_to({{"model", dict}, {"step", 3}}, address);
   };
