@@ -1,5 +1,8 @@
 #include "holon/checkpoint/transfer.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
@@ -49,6 +52,8 @@ using comm::Io;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kAttemptSeconds = 5, kAnswerSeconds = 10;
+// The system gives connections a port for a moment, perhaps this one.
+constexpr double kInUseSeconds = 3;
 constexpr double kLastWords = 2;  // seconds for telling the other job of an error
 
 // One end of a transfer, the same on all ranks of a job.
@@ -284,25 +289,31 @@ void export_to(const Value& value, const std::string& address, const TransferOpt
 namespace {
 
 std::vector<Fd> listen_at(const End& end) {
-  std::string why;
-  const auto addresses = comm::resolve(end.place.host, end.place.port, &why);
-  if (addresses.empty())
-    fail_runtime("{} has no network address: {}. Pass a name or an address of this host.", end.address, why);
-  std::vector<Fd> sockets;
-  int error = 0;
-  for (const Address& address : addresses) {
-    end.check_token(address);
-    if (Fd socket = comm::listen_tcp(address))
-      sockets.push_back(std::move(socket));
-    else if (error != EADDRINUSE)
-      error = errno;
+  const auto until = comm::after(std::min(end.timeout_s, kInUseSeconds));
+  for (std::string why;;) {
+    const auto addresses = comm::resolve(end.place.host, end.place.port, &why);
+    if (addresses.empty())
+      fail_runtime("{} has no network address: {}. Pass a name or an address of this host.", end.address, why);
+    std::vector<Fd> sockets;
+    int error = 0;
+    for (const Address& address : addresses) {
+      end.check_token(address);
+      if (Fd socket = comm::listen_tcp(address))
+        sockets.push_back(std::move(socket));
+      else if (error != EADDRINUSE)
+        error = errno;
+    }
+    // A name may have addresses that this host has not.
+    if (!sockets.empty() && error != EADDRINUSE) return sockets;
+    if (error != EADDRINUSE)
+      fail_runtime("cannot listen at {}: {}. Pass an address of this host (it has {}).", end.address, strerror(error),
+                   comm::list_interfaces());
+    if (Clock::now() >= until)
+      fail_runtime("cannot listen at {}: {}. Another program uses the port, or another receive(): choose another.",
+                   end.address, strerror(error));
+    heartbeat();
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  // A name may have addresses that this host has not.
-  if (sockets.empty() || error == EADDRINUSE)
-    fail_runtime("cannot listen at {}: {}. {}", end.address, strerror(error),
-                 error == EADDRINUSE ? "Another program uses the port, or another receive(): choose another."
-                                     : "Pass an address of this host (it has " + comm::list_interfaces() + ").");
-  return sockets;
 }
 
 // The connection of the other job's rank 0.

@@ -40,6 +40,10 @@ class Job:
     def signal(self, rank, number):
         self._ranks[rank].send_signal(number)
 
+    def line(self, rank):
+        """Returns the next line that a rank prints."""
+        return self._ranks[rank].stdout.readline().rstrip()
+
     def wait(self, ranks=None, timeout=100):
         """Returns what each of the ranks, or all, has printed. Errors: one has failed."""
         out = []

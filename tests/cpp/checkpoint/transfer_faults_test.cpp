@@ -191,11 +191,11 @@ TEST(TransferFaults, WhoExportsByHand) {
 }
 
 // What read() says of a rank that answers by hand.
-std::string error_of_read(const std::function<void(const Fd&)>& answer, DType dtype = float32) {
+std::string error_of_read(const std::function<void(const Fd&)>& answer, DType dtype = float32, double limit_s = kLong) {
   Fd listener = listen_here();
   Manifest m = small_manifest({comm::local_address(listener.get()).str()});
   m.tensors[0].info.dtype = dtype;
-  auto source = transfer_source(m, "the other job", "", 5);
+  auto source = transfer_source(m, "the other job", "", limit_s);
   std::thread other([&, listener = std::move(listener)]() mutable {
     Fd fd = accept_from(std::move(listener), "", kPartsPurpose + m.session);
     answer(fd);
@@ -221,8 +221,8 @@ TEST(TransferFaults, WhoServesByHand) {
   EXPECT_NE(error_of_read(raw(answer_head(false, 12) + std::string(12, '\2')), boolean).find("that is not a bool"),
             std::string::npos);
   // It stays, and says nothing.
-  std::string silent = error_of_read([](const Fd& fd) { all_of(fd); });
-  EXPECT_NE(silent.find("has sent nothing of 'w' for 5 s"), std::string::npos) << silent;
+  std::string silent = error_of_read([](const Fd& fd) { all_of(fd); }, float32, 1);
+  EXPECT_NE(silent.find("has sent nothing of 'w' for 1 s"), std::string::npos) << silent;
 }
 
 TEST(TransferFaults, PartsAreServedAfterTheHandshakeOnly) {
@@ -318,6 +318,24 @@ TEST(TransferFaults, TwoJobsAtOnce) {
   for (auto& job : jobs) job.join();
   EXPECT_EQ(sum, 3);
   EXPECT_EQ(errors[0] + errors[1], "no errorno error");
+}
+
+TEST(TransferFaults, ConnectionsWithAnotherTokenAreReported) {
+  const std::string address = free_address();
+  std::thread other([&] {
+    auto greeted = comm::Handshake::State::kGoesOn;
+    while (greeted != comm::Handshake::State::kRefused) {
+      Fd fd = connect_to(address);
+      greeted = comm::greet(fd.get(), "wrong", kControlPurpose, 0, comm::after(kLong));
+    }
+  });
+  // It may come after the time, and then to the next one.
+  std::string error;
+  while (error.find("(1 connections had another token") == std::string::npos) {
+    error = error_of([&] { receive(address, {}, {.timeout_s = 1, .token = "right"}); });
+    EXPECT_NE(error.find("receive: no job has exported to"), std::string::npos) << error;
+  }
+  other.join();
 }
 
 }  // namespace

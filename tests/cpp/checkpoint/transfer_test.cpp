@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -23,6 +24,7 @@
 #include "holon/checkpoint/source.h"
 #include "holon/checkpoint/transfer_source.h"
 #include "holon/comm/bootstrap/tcp.h"
+#include "holon/comm/run_ranks.h"
 #include "holon/nn/layers.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/create.h"
@@ -212,6 +214,27 @@ TEST(TransferInto, EachTensorInTheLayoutOfTheModule) {
   EXPECT_NE(errors.exports.find("failed: receive: rank 0: receive: the tensors of"), std::string::npos)
       << errors.exports;
   EXPECT_EQ(errors.receives, "no error");
+}
+
+// The ranks of the job that exports are on two hosts, which share no memory.
+TEST(TransferInto, FromRanksOfSeveralHosts) {
+  const std::string address = free_address();
+  std::string exported = "no error";
+  std::thread other([&] {
+    exported = error_of([&] {
+      const int host_of_rank[] = {0, 0, 1};
+      comm::run_ranks(host_of_rank, [&](int) {
+        Tensor t = arange(30).reshape({10, 3}).to_global(Placement::all("cpu"), sbp::broadcast());
+        export_to({{"t", t.to_global(Placement::all("cpu"), sbp::split(0))}}, address);
+      });
+    });
+  });
+  comm::run_ranks(2, [&](int) {
+    Value found = receive(address, {.placement = Placement::all("cpu"), .sbp = sbp::split(1)});
+    EXPECT_TRUE(same_bits(found["t"].tensor(), arange(30).reshape({10, 3})));
+  });
+  other.join();
+  EXPECT_EQ(exported, "no error");
 }
 
 }  // namespace
