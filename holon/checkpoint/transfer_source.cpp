@@ -116,8 +116,8 @@ class TransferSource final : public Source {
     if (addresses.empty()) fail_runtime("{} has no address: {}.", peer_text(rank), why);
     comm::Fd fd = comm::connect_once(addresses[0], comm::after(limit_s_), heartbeat);
     if (!fd)
-      fail_runtime("{} cannot be reached: {}. Hosts of both jobs must reach each other, at any port.", peer_text(rank),
-                   strerror(errno));
+      fail_runtime("{} cannot be reached: {}. Has it ended? Hosts of both jobs must reach each other, at any port.",
+                   peer_text(rank), strerror(errno));
     comm::close_in_children(fd.get());
     comm::keep_alive(fd.get(), comm::heartbeat_limit_s());
     const auto state = comm::greet(fd.get(), token_, kPartsPurpose + manifest_.session,

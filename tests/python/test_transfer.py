@@ -203,7 +203,7 @@ def test_address_in_use():
             holon.receive(at, timeout=1)
 
 
-# A rank is lost, or stops, when both jobs are in the middle: when a rank that receives chooses what it wants.
+# A rank is lost, or stops, when both jobs are in the middle: between two tensors of a rank that receives.
 @pytest.mark.parametrize(
     "number",
     [
@@ -216,16 +216,18 @@ def test_address_in_use():
 def test_a_rank_is_lost(jobs, tmp_path, number, who, which):
     at = address()
     server = jobs(f"""
-def select(name, sent=[]):
-    if not sent and rank == 1:
-        sent.append(1)
+def sbp(name, names=[]):
+    names.append(name)
+    if len(names) == 4 and rank == 1:
+        while not os.path.exists({str(tmp_path / "victim")!r}):
+            pass
         victim = int(open({str(tmp_path / "victim")!r}).read())
         os.kill(victim, {int(number)})
         # A process that is stopped, or dead, before this one goes on.
         while open(f"/proc/{{victim}}/stat").read().rpartition(")")[2].split()[0] not in "TZX" and victim != os.getpid():
             pass
-    return True
-report(lambda: flow.receive(address, device="cpu", select=select))
+    return B
+report(lambda: flow.receive(address, flow.placement.all("cpu"), sbp=sbp))
 """)
     limit = {"HOLON_COMM_TIMEOUT_S": 4}
     with Job(server, 2, at, **limit) as receives:
