@@ -83,8 +83,6 @@ struct End {
   }
 };
 
-// ---- The job that exports.
-
 // The connection of rank 0 to the other one's.
 Fd connect_to_receiver(const End& end) {
   using State = comm::Handshake::State;
@@ -153,7 +151,7 @@ Fd listen_for(const std::string& receiver_ip) {
   return listener;
 }
 
-// This rank's parts, in the host's memory.
+// This rank's parts, in the host's memory. In a step of together().
 std::unordered_map<std::string, ServedPart> own_parts(const Flat& flat) {
   const int rank = Context::current().rank();
   std::unordered_map<std::string, ServedPart> out;
@@ -169,6 +167,7 @@ std::unordered_map<std::string, ServedPart> own_parts(const Flat& flat) {
     if (name.size() > kMostName)
       fail_value("the name of a tensor has {} bytes. Give it one of at most {}.", name.size(), kMostName);
     out.emplace(name, ServedPart{region, kernels::on_device(t.array(), {})});
+    heartbeat();
   }
   return out;
 }
@@ -283,8 +282,6 @@ void export_to(const Value& value, const std::string& address, const TransferOpt
   sum_partials(flat.tensors);
   named(end, [&] { export_flat(flat, end); });
 }
-
-// ---- The job that receives.
 
 namespace {
 
