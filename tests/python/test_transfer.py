@@ -224,7 +224,7 @@ def sbp(name, names=[]):
         victim = int(open({str(tmp_path / "victim")!r}).read())
         os.kill(victim, {int(number)})
         # A process that is stopped, or dead, before this one goes on.
-        while open(f"/proc/{{victim}}/stat").read().rpartition(")")[2].split()[0] not in "TZX" and victim != os.getpid():
+        while victim != os.getpid() and open(f"/proc/{{victim}}/stat").read().rpartition(")")[2].split()[0] not in "TZ":
             pass
     return B
 report(lambda: flow.receive(address, flow.placement.all("cpu"), sbp=sbp))
