@@ -51,7 +51,7 @@ using comm::Fd;
 using comm::Io;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kAttemptSeconds = 5, kAnswerSeconds = 10;
+constexpr double kAttemptSeconds = 5, kAnswerSeconds = 10, kLeastSeconds = 0.5;
 // The system gives connections a port for a moment, perhaps this one.
 constexpr double kInUseSeconds = 3;
 constexpr double kLastWords = 2;  // seconds for telling the other job of an error
@@ -93,19 +93,20 @@ Fd connect_to_receiver(const End& end) {
     if (addresses.empty()) why = "the name has no network address: " + why;
     for (const Address& address : addresses) {
       end.check_token(address);
-      Fd fd = comm::connect_once(address, std::min(std::max(until, comm::after(0.1)), comm::after(kAttemptSeconds)),
-                                 heartbeat);
+      const double left_s = std::max(std::chrono::duration<double>(until - Clock::now()).count(), kLeastSeconds);
+      const double answer_s = std::min(left_s, kAnswerSeconds);
+      Fd fd = comm::connect_once(address, comm::after(std::min(left_s, kAttemptSeconds)), heartbeat);
       if (!fd) {
         why = strerror(errno);
         continue;
       }
       comm::close_in_children(fd.get());
       comm::keep_alive(fd.get(), comm::heartbeat_limit_s());
-      switch (comm::greet(fd.get(), end.token, kControlPurpose, 0, comm::after(kAnswerSeconds), heartbeat)) {
+      switch (comm::greet(fd.get(), end.token, kControlPurpose, 0, comm::after(answer_s), heartbeat)) {
         case State::kDone: {
           // Of several jobs that come at once, one is taken.
           Message taken;
-          if (read_message(fd.get(), &taken, kMostText, kAnswerSeconds, heartbeat) == Io::kDone) return fd;
+          if (read_message(fd.get(), &taken, kMostText, answer_s, heartbeat) == Io::kDone) return fd;
           why = "it has taken another job, or ended";
           break;
         }
