@@ -1,6 +1,6 @@
-"""Two jobs on random numbers of ranks in random layouts, of which one exports states to the other again and again, until
-a rank of either is killed or stopped, at any moment. play(seed) returns what was bad: a rank that neither goes on nor
-raises, or whose module has a state that is neither the last nor the next one.
+"""Two jobs on random numbers of ranks in random layouts, of which one exports states to the other again and again,
+until a rank of either is killed or stopped, at any moment. play(seed) returns what was bad: a rank that neither goes on
+nor raises, or whose module has a state that is neither the last nor the next one.
 
 As a program it is a rank of either: transfers.py exports|receives ADDRESS SEED."""
 
