@@ -33,8 +33,9 @@ void export_to(const checkpoint::Value& value, const std::string& address, const
 // Returns what another job exports to `address`, at which rank 0 of this one listens until it comes. As load() of a
 // folder: global tensors have their sbp, or, if the world lacks a rank of their placement, are over all its ranks; the
 // options change that, except for global_src_rank, which is an error. Each rank reads what it needs, from the ranks
-// that hold it in turn; what several ranks need is read once. Errors, on all ranks: as export_to(); the address is not
-// of this host, or in use; nobody exports to it within timeout_s. Collective over the world.
+// that hold it in turn; of tensors of 1 MiB or more, what several ranks need is read once. Errors, on all ranks: as
+// export_to(); the address is not of this host, or in use; nobody exports to it within timeout_s. Collective over the
+// world.
 checkpoint::Value receive(const std::string& address, const LoadOptions& options = {},
                           const TransferOptions& transfer = {});
 

@@ -41,8 +41,8 @@ def receive(
 
     Global tensors come with their sbp or, where ranks of their placement are not there, on all ranks. placement and sbp
     (one, or a function of a tensor's name) make all of them global there, device makes them local and whole. Each rank
-    receives its part, from the ranks that hold it; what several ranks need is sent once. prefix, select, key_map,
-    strict and dequantize are as in load().
+    receives its part, from the ranks that hold it; of tensors of 1 MiB or more, what several ranks need is sent once.
+    prefix, select, key_map, strict and dequantize are as in load().
 
     into: a module. Each tensor is received in the layout of the parameter or buffer of its name, and put into it by
     load_state_dict(), whose result is returned. If there is an error, the module stays as it was.
