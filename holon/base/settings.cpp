@@ -73,6 +73,9 @@ constexpr Setting kTable[] = {
     {"HOLON_TF32", "0",
      "1 lets cuda devices round the inputs of float32 products and convolutions to TF32, which is several times "
      "faster."},
+    {"HOLON_TRANSFER_TOKEN", "",
+     "Secret shared by two jobs of which one exports weights and the other receives them, required unless both are on "
+     "one host."},
     {"HOLON_TRACE", "",
      "File to which a trace of every rank's ops and boxing is written, for ui.perfetto.dev; empty writes none."},
 };

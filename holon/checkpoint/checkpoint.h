@@ -10,6 +10,7 @@
 #include "holon/base/file_path.h"
 #include "holon/checkpoint/key_map.h"
 #include "holon/checkpoint/value.h"
+#include "holon/nn/module.h"
 
 namespace holon {
 
@@ -48,6 +49,10 @@ struct LoadOptions {
   bool strict = true;
   // The sbp on the placement by the tensor's name, without the prefix, in place of sbp.
   std::function<NdSbp(const std::string& name)> sbp_of = {};
+  // Each tensor becomes one as that of its name here, such as a module's state_dict(): in its layout, or local on its
+  // device; its dtype is that of the file. Shapes must be the same and, if strict, the names; otherwise tensors of
+  // other names are not read. Not together with placement, device, sbp_of and global_src_rank.
+  nn::StateDict like = {};
   // The floating point dtype that quantised weights are read as: float8 that is scaled by blocks, with its scales
   // (NAME_scale_inv), and MXFP4 (NAME_blocks and NAME_scales, as NAME). Nothing: float8 as float32, without scales.
   std::optional<DType> dequantize = {};
@@ -79,7 +84,7 @@ checkpoint::Value load(const FilePath& path, const LoadOptions& options = {});
 
 namespace checkpoint {
 
-// How many bytes of checkpoints' files this rank has read so far.
+// How many bytes of checkpoints' files, and of tensors from other jobs (receive()), this rank has read so far.
 uint64_t bytes_read();
 
 }  // namespace checkpoint

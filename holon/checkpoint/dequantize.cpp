@@ -74,11 +74,11 @@ class DequantizedSource final : public Source {
     return quantized_.contains(tensor) ? nullptr : source_->layout(tensor);
   }
   std::vector<std::string> own() const override { return source_->own(); }
-  std::vector<Region> parts(const TensorInfo& info) const override {
-    return quantized_.contains(info.name) ? Source::parts(info) : source_->parts(info);
-  }
-  std::vector<int> axis_order(const TensorInfo& info) const override {
-    return quantized_.contains(info.name) ? Source::axis_order(info) : source_->axis_order(info);
+  StoredParts stored(const TensorInfo& info) const override {
+    if (!quantized_.contains(info.name)) return source_->stored(info);
+    StoredParts out = Source::stored(info);
+    out.block_bytes = source_->stored(quantized_.at(info.name).values).block_bytes;
+    return out;
   }
   void rest() override { source_->rest(); }
 

@@ -7,6 +7,7 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/json.h"
+#include "holon/checkpoint/layout.h"
 #include "holon/checkpoint/world.h"
 #include "holon/data/crc32c.h"
 
@@ -39,55 +40,6 @@ std::string sum_of(std::string_view text, size_t at) {
   return fmt::format("{:08x}", data::crc32c(bytes(text.substr(at + kZeros.size())), sum));
 }
 
-std::vector<int64_t> list(const Dims& d) { return {d.begin(), d.end()}; }
-
-// Reads JSON of which nothing is certain.
-class Reader {
- public:
-  explicit Reader(std::string_view name) : name_(name) {}
-
-  [[noreturn]] void damaged(std::string_view what) const {
-    fail_runtime("{}: {}. The file is damaged, or was written by something else.", name_, what);
-  }
-
-  const json& member(const json& object, const char* key) const {
-    if (!object.is_object() || !object.contains(key)) damaged(fmt::format("there is no '{}'", key));
-    return object[key];
-  }
-  std::string text(const json& object, const char* key) const {
-    const json& j = member(object, key);
-    if (!j.is_string()) damaged(fmt::format("'{}' is not text", key));
-    return j.get<std::string>();
-  }
-  const json& array(const json& object, const char* key) const {
-    const json& j = member(object, key);
-    if (!j.is_array()) damaged(fmt::format("'{}' is not a list", key));
-    return j;
-  }
-  std::vector<int64_t> counts(const json& object, const char* key) const {
-    std::vector<int64_t> out;
-    for (auto& n : array(object, key)) {
-      if (!n.is_number_unsigned() || n.get<uint64_t>() > INT64_MAX)
-        damaged(fmt::format("'{}' is not a list of sizes", key));
-      out.push_back(n.get<int64_t>());
-    }
-    return out;
-  }
-  Dims dims(const json& object, const char* key) const {
-    auto sizes = counts(object, key);
-    if (sizes.size() > kMaxAxes) damaged(fmt::format("'{}' has {} axes", key, sizes.size()));
-    return sizes;
-  }
-  Sbp sbp(const json& j) const {
-    if (j == "B") return sbp::broadcast();
-    if (j.is_number_unsigned() && j.get<uint64_t>() < kMaxAxes) return sbp::split(j.get<int>());
-    damaged("an sbp is neither \"B\" nor an axis");
-  }
-
- private:
-  std::string_view name_;
-};
-
 bool overlap(const Part& a, const Part& b) {
   for (int d = 0; d < a.shape.size(); ++d)
     if (a.offset[d] + a.shape[d] <= b.offset[d] || b.offset[d] + b.shape[d] <= a.offset[d]) return false;
@@ -95,7 +47,7 @@ bool overlap(const Part& a, const Part& b) {
 }
 
 // Disjoint regions inside the shape, with as many elements as it, are the whole of it.
-void check_parts(const IndexEntry& entry, const std::string& name, const Reader& reader) {
+void check_parts(const IndexEntry& entry, const std::string& name, const JsonReader& reader) {
   uint64_t covered = 0;
   for (size_t i = 0; i < entry.parts.size(); ++i) {
     const Part& p = entry.parts[i];
@@ -111,31 +63,15 @@ void check_parts(const IndexEntry& entry, const std::string& name, const Reader&
     reader.damaged(fmt::format("tensor '{}' is incomplete: {} of {} elements", name, covered, entry.shape.numel()));
 }
 
-SavedLayout parse_layout(const json& j, const Reader& reader) {
-  SavedLayout layout{reader.text(j, "type"), reader.counts(j, "hierarchy"), reader.counts(j, "ranks"), {}};
-  for (auto& s : reader.array(j, "sbp")) layout.nd_sbp.push_back(reader.sbp(s));
-  if (layout.nd_sbp.empty() || layout.nd_sbp.size() != layout.hierarchy.size() || layout.nd_sbp.size() > kMaxAxes)
-    reader.damaged("a layout does not have one sbp for each axis of its hierarchy");
-  return layout;
-}
-
 }  // namespace
 
 std::string index_text(const Index& index) {
   json tensors = json::object();
   for (auto& [name, entry] : index.tensors) {
-    json j = {{"dtype", format_name(entry.dtype)}, {"shape", list(entry.shape)}, {"parts", json::array()}};
-    if (entry.layout) {
-      json sbps = json::array();
-      for (auto& s : entry.layout->nd_sbp)
-        sbps.push_back(s.is_split() ? json(static_cast<unsigned>(s.axis)) : json("B"));
-      j["layout"] = {{"type", entry.layout->device_type},
-                     {"hierarchy", entry.layout->hierarchy},
-                     {"ranks", entry.layout->ranks},
-                     {"sbp", sbps}};
-    }
+    json j = {{"dtype", format_name(entry.dtype)}, {"shape", json_list(entry.shape)}, {"parts", json::array()}};
+    if (entry.layout) j["layout"] = layout_json(*entry.layout);
     for (auto& p : entry.parts)
-      j["parts"].push_back({{"file", p.file}, {"offset", list(p.offset)}, {"shape", list(p.shape)}});
+      j["parts"].push_back({{"file", p.file}, {"offset", json_list(p.offset)}, {"shape", json_list(p.shape)}});
     tensors[name] = std::move(j);
   }
   json files = json::object();
@@ -160,7 +96,7 @@ void write_index(const Index& index, const fs::path& folder) {
 }
 
 Index parse_index(std::string_view text, std::string_view name) {
-  Reader reader(name);
+  JsonReader reader(name);
   if (size_t at = sum_place(text); at != text.npos && text.substr(at, kZeros.size()) != sum_of(text, at))
     reader.damaged("its checksum does not match its text");
   json j = parse_json(text, kMostLevels, name, "it is not JSON");

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "holon/checkpoint/layout.h"
 #include "holon/checkpoint/safetensors.h"
-#include "holon/global/nd_sbp.h"
 
 namespace holon::checkpoint {
 
@@ -27,13 +27,6 @@ inline constexpr const char* kTreeKey = "holon";
 struct Part {
   std::string file;
   Dims offset, shape;
-};
-
-// A placement as it was; the world that reads may lack its ranks.
-struct SavedLayout {
-  std::string device_type;
-  std::vector<int64_t> hierarchy, ranks;
-  std::vector<Sbp> nd_sbp;
 };
 
 struct IndexEntry {

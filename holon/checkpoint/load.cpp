@@ -6,7 +6,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <thread>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "holon/base/context.h"
@@ -35,8 +38,7 @@ namespace {
 constexpr int kMostTries = 20;
 
 std::unique_ptr<Source> open(const fs::path& path, const LoadOptions& options) {
-  auto source = dequantized(open_source(path), options.dequantize);
-  return options.key_map ? mapped(std::move(source), *options.key_map, options.prefix) : std::move(source);
+  return as_requested(open_source(path), options);
 }
 
 // Runs f again while another job replaces what it reads. Pre: on every rank that takes part, it ends alike.
@@ -94,23 +96,60 @@ Tensor read_global(Source& source, const TensorInfo& info, const GlobalSpec* spe
   return Tensor::global(std::move(part), info.shape, info.dtype, spec);
 }
 
-const GlobalSpec* wanted_spec(const LoadOptions& options, const std::string& name, const Dims& shape) {
+const GlobalSpec* wanted_spec(const char* op, const LoadOptions& options, const std::string& name, const Dims& shape) {
   const NdSbp given = options.sbp_of ? options.sbp_of(name.substr(options.prefix.size())) : options.sbp;
   NdSbp nd_sbp = given.size() == 1 ? NdSbp::filled(options.placement.hierarchy().size(), given[0]) : given;
   if (nd_sbp.size() != options.placement.hierarchy().size() || nd_sbp.has_partial())
-    fail_value("load: sbp {} does not fit {}. Give one split or broadcast for each axis of its hierarchy.", given,
+    fail_value("{}: sbp {} does not fit {}. Give one split or broadcast for each axis of its hierarchy.", op, given,
                options.placement);
   if (!fits(shape, nd_sbp)) nd_sbp = NdSbp::filled(nd_sbp.size(), sbp::broadcast());
   return intern_spec(options.placement, nd_sbp);
 }
 
 bool is_part(const LoadOptions& options) {
-  return options.key_map || !options.prefix.empty() || options.select || options.rename;
+  return options.key_map || !options.prefix.empty() || options.select || options.rename || !options.like.empty();
 }
 
-// A dict of the tensors that the options select.
-Value restore_part(Source& source, const LoadOptions& options, const std::function<Tensor(const TensorInfo&)>& read) {
-  Value::Dict dict;
+using Selection = std::vector<std::pair<std::string, TensorInfo>>;  // by the name that a tensor gets
+
+using ByName = std::unordered_map<std::string_view, const Tensor*>;
+
+ByName by_name(const nn::StateDict& state) {
+  ByName out;
+  for (auto& [name, t] : state) out.emplace(name, &t);
+  return out;
+}
+
+// Errors: the selected tensors are not those of options.like. Takes away what that has not.
+void check_like(const char* op, const Source& source, const LoadOptions& options, Selection& selection) {
+  const ByName like = by_name(options.like);
+  std::unordered_set<std::string_view> there;
+  std::vector<std::string> errors;
+  for (auto& [name, info] : selection) {
+    there.insert(name);
+    auto it = like.find(name);
+    if (it == like.end()) {
+      if (options.strict) errors.push_back(fmt::format("'{}' is not expected", name));
+    } else if (it->second->shape() != info.shape) {
+      errors.push_back(fmt::format("'{}' is {}, and {} is expected", name, info.shape, it->second->shape()));
+    }
+  }
+  for (auto& [name, t] : options.like)
+    if (options.strict && !there.contains(name)) errors.push_back(fmt::format("'{}' is missing", name));
+  if (!errors.empty()) {
+    constexpr size_t kMost = 8;
+    const size_t n = errors.size();
+    errors.resize(std::min(n, kMost));
+    fail_value("{}: the tensors of {} are not those of the state dict: {}{}. Check the prefix and the names; "
+               "strict=false allows names to differ.",
+               op, source.name(), fmt::format("{}", fmt::join(errors, "; ")),
+               n > kMost ? fmt::format("; and {} more", n - kMost) : "");
+  }
+  std::erase_if(selection, [&](auto& e) { return !like.contains(e.first); });
+}
+
+Selection selected(const char* op, const Source& source, const LoadOptions& options) {
+  Selection out;
   std::set<std::string> names;
   for (auto& info : source.tensors()) {
     if (!info.name.starts_with(options.prefix)) continue;
@@ -118,24 +157,35 @@ Value restore_part(Source& source, const LoadOptions& options, const std::functi
     if (options.select && !options.select(name)) continue;
     if (options.rename) name = options.rename(name);
     if (!names.insert(name).second)
-      fail_value("load: rename gives '{}' and another tensor the same name '{}'.", info.name, name);
-    dict.push_back({name, read(info)});
+      fail_value("{}: rename gives '{}' and another tensor the same name '{}'.", op, info.name, name);
+    out.emplace_back(std::move(name), info);
   }
-  if (dict.empty() && options.strict)
-    fail_value("load: no tensor of {} is selected{}. Check the names, or pass strict=false.", source.name(),
+  if (out.empty() && options.strict)
+    fail_value("{}: no tensor of {} is selected{}. Check the names, or pass strict=false.", op, source.name(),
                options.prefix.empty() ? "" : fmt::format(" by the prefix '{}'", options.prefix));
+  if (!options.like.empty()) check_like(op, source, options, out);
+  return out;
+}
+
+// Reads the tensor that gets this name in the result.
+using Read = std::function<Tensor(const TensorInfo& info, const std::string& name)>;
+
+// A dict of the tensors that the options select.
+Value restore_part(const char* op, Source& source, const LoadOptions& options, const Read& read) {
+  Value::Dict dict;
+  for (auto& [name, info] : selected(op, source, options)) dict.push_back({name, read(info, name)});
   return dict;
 }
 
-Value restore_all(Source& source, const LoadOptions& options, const std::function<Tensor(const TensorInfo&)>& read) {
-  if (is_part(options)) return restore_part(source, options, read);
+Value restore_all(const char* op, Source& source, const LoadOptions& options, const Read& read) {
+  if (is_part(options)) return restore_part(op, source, options, read);
   std::map<std::string, TensorInfo> infos;
   for (auto& info : source.tensors()) infos.emplace(info.name, info);
   return restore(source.tree(), source.name(), [&](const std::string& name) {
     auto it = infos.find(name);
     if (it == infos.end())
       fail_runtime("{}: tensor '{}' is referred to and does not exist. The file is damaged.", source.name(), name);
-    return read(it->second);
+    return read(it->second, name);
   });
 }
 
@@ -181,42 +231,60 @@ Value try_load_from(int src, const fs::path& path, const LoadOptions& options) {
   // The reading rank may find damage in the middle: the others must not go on to what they would do together.
   Value value;
   together("load", [&] {
-    value = restore_all(*source, options, [&](const TensorInfo& info) { return read_global(*source, info, spec); });
+    value = restore_all("load", *source, options,
+                        [&](const TensorInfo& info, const std::string&) { return read_global(*source, info, spec); });
   });
   return value;
 }
 
-// The layout that a tensor gets; nullptr: it is local.
-const GlobalSpec* spec_of(const Source& source, const TensorInfo& info, const LoadOptions& options) {
-  if (options.placement) return wanted_spec(options, info.name, info.shape);
+// Where a tensor goes: the layout that it gets, or, without one, the device that it is local on.
+struct Target {
+  const GlobalSpec* spec = nullptr;
+  Device device = {};
+};
+
+Target target_of(const char* op, const Source& source, const TensorInfo& info, const std::string& name,
+                 const LoadOptions& options, const ByName& like) {
+  if (!like.empty()) {
+    const Tensor& t = *like.at(name);
+    return t.is_global() ? Target{t.spec(), {}} : Target{nullptr, t.array().device};
+  }
+  if (options.placement) return {wanted_spec(op, options, info.name, info.shape), {}};
   const SavedLayout* saved = options.device ? nullptr : source.layout(info.name);
-  return saved ? restored_spec(*saved, info.shape, source.name()) : nullptr;
+  return {saved ? restored_spec(*saved, info.shape, source.name()) : nullptr, options.device.value_or(Device())};
 }
 
 Value load_alone(const fs::path& path, const LoadOptions& options) {
   auto source = open(path, options);
-  return restore_all(*source, options, [&](const TensorInfo& info) {
+  return restore_all("load", *source, options, [&](const TensorInfo& info, const std::string&) {
     return read_local(*source, info, options.device.value_or(Device()));
   });
 }
 
+}  // namespace
+
+std::unique_ptr<Source> checkpoint::as_requested(std::unique_ptr<Source> source, const LoadOptions& options) {
+  source = dequantized(std::move(source), options.dequantize);
+  return options.key_map ? mapped(std::move(source), *options.key_map, options.prefix) : std::move(source);
+}
+
 // What every rank reads by itself, all of them the same; then they send each other what they have read for all.
-Loaded load_together(const fs::path& path, const LoadOptions& options) {
-  struct Read {
+Loaded checkpoint::load_together(const char* op, const std::function<std::unique_ptr<Source>()>& open,
+                                 const LoadOptions& options) {
+  struct ReadTensor {
     Tensor tensor;
     const GlobalSpec* target;
   };
   std::unique_ptr<Source> source;
-  std::vector<Read> all;
-  auto found = results_together("load", [&] {
-    source = open(path, options);
-    restore_all(*source, options, [&](const TensorInfo& info) -> Tensor {
-      auto* spec = spec_of(*source, info, options);
-      auto* first =
-          spec ? layout_to_read(spec, info.shape, info.dtype, source->parts(info), source->axis_order(info)) : nullptr;
+  std::vector<ReadTensor> all;
+  const ByName like = by_name(options.like);
+  auto found = results_together(op, [&] {
+    source = open();
+    restore_all(op, *source, options, [&](const TensorInfo& info, const std::string& name) -> Tensor {
+      const Target target = target_of(op, *source, info, name, options, like);
+      auto* first = target.spec ? layout_to_read(target.spec, info.shape, info.dtype, source->stored(info)) : nullptr;
       all.push_back(
-          {spec ? read_global(*source, info, first) : read_local(*source, info, options.device.value_or(Device())),
-           spec});
+          {first ? read_global(*source, info, first) : read_local(*source, info, target.device), target.spec});
       return {};
     });
     return std::to_string(source->fingerprint());
@@ -225,13 +293,15 @@ Loaded load_together(const fs::path& path, const LoadOptions& options) {
     throw Superseded(ErrorKind::kRuntime,
                      "some ranks read the old, some the new. (Or does each host have its own file?)");
   size_t at = 0;
-  Value value = restore_all(*source, options, [&](const TensorInfo&) {
+  Value value = restore_all(op, *source, options, [&](const TensorInfo&, const std::string&) {
     auto [tensor, target] = std::exchange(all[at++], {});
     if (!target || tensor.spec() == target) return tensor;
     return to_global(tensor, target->placement, target->nd_sbp);
   });
   return {std::move(value), source->own()};
 }
+
+namespace {
 
 // The same value with every tensor replaced, in order.
 Value mapped(const Value& value, const std::function<Tensor(const Tensor&)>& f) {
@@ -251,16 +321,33 @@ Value mapped(const Value& value, const std::function<Tensor(const Tensor&)>& f) 
 
 Loaded checkpoint::load_folder(const fs::path& path, const LoadOptions& options) {
   NoGradGuard guard;
-  return until_whole(path, [&] { return load_together(path, options); });
+  check_options("load", options);
+  return until_whole(path, [&] {
+    return load_together(
+        "load", [&] { return open(path, options); }, options);
+  });
+}
+
+void checkpoint::check_options(const char* op, const LoadOptions& options) {
+  if (options.device && (options.placement || options.global_src_rank))
+    fail_value("{}: device applies to local tensors, placement and global_src_rank to global ones. Give one or the "
+               "other.",
+               op);
+  if (options.like.empty()) return;
+  if (options.device || options.placement || options.global_src_rank || options.sbp_of)
+    fail_value("{}: the state dict says where each tensor goes. Leave placement, sbp, device and global_src_rank out.",
+               op);
+  for (auto& [name, t] : options.like)
+    if (!t.defined() || (t.is_global() && t.nd_sbp().has_partial()))
+      fail_value("{}: '{}' of the state dict {}. Pass tensors that are split or broadcast, or local.", op, name,
+                 t.defined() ? "is a partial sum" : "is undefined");
 }
 
 Value load(const FilePath& given, const LoadOptions& options) {
   const fs::path path = given.string();
   const int n = Context::current().world_size();
   NoGradGuard guard;
-  if (options.device && (options.placement || options.global_src_rank))
-    fail_value(
-        "load: device applies to local tensors, placement and global_src_rank to global ones. Give one or the other.");
+  check_options("load", options);
   if (auto src = options.global_src_rank) {
     if (*src < 0 || *src >= n)
       fail_value("load: global_src_rank is {}; the ranks of this world are 0 to {}.", *src, n - 1);
@@ -268,15 +355,20 @@ Value load(const FilePath& given, const LoadOptions& options) {
     Value value = until_whole(path, [&] { return try_load_from(*src, path, options); });
     if (!options.placement) return value;
     return mapped(value, [&](const Tensor& t) {
-      auto* spec = wanted_spec(options, "", t.shape());
+      auto* spec = wanted_spec("load", options, "", t.shape());
       return to_global(t, spec->placement, spec->nd_sbp);
     });
   }
   // A file's own tensors are local: nobody else need be there.
   std::error_code none;
   bool of_parts = fs::is_directory(path, none) && fs::exists(path / kIndexFile, none);
-  const bool alone = !options.placement && (options.device || !of_parts);
-  return until_whole(path, [&] { return alone ? load_alone(path, options) : load_together(path, options).value; });
+  const bool alone = !options.placement && options.like.empty() && (options.device || !of_parts);
+  return until_whole(path, [&] {
+    return alone ? load_alone(path, options)
+                 : load_together(
+                       "load", [&] { return open(path, options); }, options)
+                       .value;
+  });
 }
 
 }  // namespace holon

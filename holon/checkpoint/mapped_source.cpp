@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "holon/base/index.h"
-#include "holon/boxing/regions.h"
+#include "holon/checkpoint/pieces.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::checkpoint {
@@ -67,43 +67,24 @@ class MappedSource final : public Source {
     return it == layouts_.end() ? nullptr : &it->second;
   }
 
-  std::vector<int> axis_order(const TensorInfo& info) const override {
+  StoredParts stored(const TensorInfo& info) const override {
     const MappedTensor& made = by_name_.at(info.name);
-    if (made.how.kind != KeyRule::kTranspose) return Source::axis_order(info);
-    std::vector<int> order = source_->axis_order(stored_[made.from[0]]);
-    for (int& axis : order)
-      axis = axis == made.how.axis ? made.how.other : axis == made.how.other ? made.how.axis : axis;
-    return order;
-  }
-
-  std::vector<Region> parts(const TensorInfo& info) const override {
-    const MappedTensor& made = by_name_.at(info.name);
-    const int axis = made.how.axis;
-    const Region all{Dims::filled(made.shape.size(), 0), made.shape};
-    std::vector<Region> out;
+    const int axis = made.how.axis, other = made.how.other;
+    StoredParts out = Source::stored(info);
+    out.regions.clear();
     int64_t at = 0;  // along the axis
     for (size_t number : made.from) {
-      const TensorInfo& stored = stored_[number];
-      for (Region r : source_->parts(stored)) {
-        switch (made.how.kind) {
-          case KeyRule::kSame: break;
-          case KeyRule::kTranspose:
-            r = {exchanged(r.offset, axis, made.how.other), exchanged(r.shape, axis, made.how.other)};
-            break;
-          case KeyRule::kJoin: r.offset[axis] += at; break;
-          case KeyRule::kStack: r = {with(r.offset, axis, at), with(r.shape, axis, 1)}; break;
-          case KeyRule::kSplit:
-            r.offset[axis] -= made.begin;
-            if (!boxing::intersect(r, all, &r)) continue;
-            break;
-          case KeyRule::kUnstack:
-            if (made.begin < r.offset[axis] || made.begin >= r.offset[axis] + r.shape[axis]) continue;
-            r = {without(r.offset, axis), without(r.shape, axis)};
-            break;
-        }
-        out.push_back(std::move(r));
+      const TensorInfo& one = stored_[number];
+      const StoredParts parts = source_->stored(one);
+      out.block_bytes = parts.block_bytes;
+      if (made.how.kind == KeyRule::kSame) out.axis_order = parts.axis_order;
+      if (made.how.kind == KeyRule::kTranspose) {
+        out.axis_order = parts.axis_order;
+        for (int& a : out.axis_order) a = a == axis ? other : a == other ? axis : a;
       }
-      at += made.how.kind == KeyRule::kJoin ? stored.shape[axis] : 1;
+      for (const Region& region : parts.regions)
+        if (auto here = mapped_region(made, region, at)) out.regions.push_back(std::move(*here));
+      at += made.how.kind == KeyRule::kJoin ? one.shape[axis] : 1;
     }
     return out;
   }
@@ -134,6 +115,23 @@ class MappedSource final : public Source {
   }
 
  private:
+  // A region of a tensor that one is made of, in what is made. at: where that tensor is in it, along the axis.
+  static std::optional<Region> mapped_region(const MappedTensor& made, Region r, int64_t at) {
+    const int axis = made.how.axis;
+    switch (made.how.kind) {
+      case KeyRule::kSame: return r;
+      case KeyRule::kTranspose:
+        return Region{exchanged(r.offset, axis, made.how.other), exchanged(r.shape, axis, made.how.other)};
+      case KeyRule::kJoin: r.offset[axis] += at; return r;
+      case KeyRule::kStack: return Region{with(r.offset, axis, at), with(r.shape, axis, 1)};
+      case KeyRule::kSplit: r.offset[axis] -= made.begin; return overlap_of(r, whole(made.shape));
+      case KeyRule::kUnstack:
+        if (made.begin < r.offset[axis] || made.begin >= r.offset[axis] + r.shape[axis]) return {};
+        return Region{without(r.offset, axis), without(r.shape, axis)};
+    }
+    return {};
+  }
+
   // That of the first tensor that it is made of, along the axes as they are now.
   std::optional<SavedLayout> layout_of(const MappedTensor& made) const {
     const SavedLayout* saved = source_->layout(stored_[made.from[0]].name);

@@ -1,7 +1,6 @@
 #include "holon/checkpoint/parts.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <sstream>
@@ -12,6 +11,7 @@
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/layout.h"
 #include "holon/checkpoint/pieces.h"
 #include "holon/checkpoint/saving.h"
 #include "holon/checkpoint/world.h"
@@ -45,30 +45,6 @@ std::vector<Region> cut(const Region& piece, int64_t n) {
   return parts;
 }
 
-// The ranks that hold the same piece, by the piece's coordinates along the axes that split; each with a place of such a
-// rank in the placement.
-std::map<std::vector<int64_t>, std::pair<int, std::vector<int>>> holders(const GlobalSpec& spec) {
-  std::map<std::vector<int64_t>, std::pair<int, std::vector<int>>> out;
-  const Placement& p = spec.placement;
-  for (int i = 0; i < p.size(); ++i) {
-    const Dims at = p.coordinate(i);
-    std::vector<int64_t> key;
-    for (int a = 0; a < at.size(); ++a)
-      if (spec.nd_sbp[a].is_split()) key.push_back(at[a]);
-    auto& group = out.try_emplace(std::move(key), i, std::vector<int>()).first->second;
-    group.second.push_back(at_index(p.ranks(), i));
-  }
-  return out;
-}
-
-SavedLayout layout_of(const GlobalSpec& spec) {
-  const Placement& p = spec.placement;
-  return {name(p.device_type()),
-          {p.hierarchy().begin(), p.hierarchy().end()},
-          {p.ranks().begin(), p.ranks().end()},
-          {spec.nd_sbp.begin(), spec.nd_sbp.end()}};
-}
-
 NdSbp without_partial(NdSbp sbp) {
   for (int a = 0; a < sbp.size(); ++a)
     if (sbp[a].is_partial()) sbp = sbp.with(a, sbp::broadcast());
@@ -91,11 +67,8 @@ std::vector<std::vector<Share>> share_out(std::span<const SavedTensor> tensors, 
       give(0, {Dims::filled(t.shape.size(), 0), t.shape});
       continue;
     }
-    for (auto& [key, group] : holders(*t.spec)) {
-      auto [index, ranks] = group;
-      const Region piece = region_of(t.shape, t.spec->placement, t.spec->nd_sbp, index);
+    for (auto& [piece, ranks] : held_regions(t.shape, layout_of(*t.spec))) {
       const uint64_t size = to_size(piece.shape.numel()) * size_bytes(t.dtype);
-      if (size == 0) continue;
       std::stable_sort(ranks.begin(), ranks.end(),
                        [&](int a, int b) { return at_index(bytes, a) < at_index(bytes, b); });
       const uint64_t n = std::clamp<uint64_t>(size / kLeastShare, 1, ranks.size());
@@ -116,13 +89,13 @@ void order_for_file(std::vector<std::pair<std::string, Tensor>>& tensors) {
                    [](auto& a, auto& b) { return size_bytes(a.second.dtype()) > size_bytes(b.second.dtype()); });
 }
 
-void check_alike(const std::vector<std::pair<std::string, Tensor>>& tensors, const std::string& how) {
+void check_alike(const std::vector<std::pair<std::string, Tensor>>& tensors, const std::string& how, const char* op) {
   std::string mine = how;
   for (auto& [name, t] : tensors)
     if (t.is_global()) mine += fmt::format("\n{}: {} {} {}", name, holon::name(t.dtype()), t.shape(), t.spec()->str());
-  auto hashes = share("save", std::to_string(hash_text(mine)));
+  auto hashes = share(op, std::to_string(hash_text(mine)));
   if (std::all_of(hashes.begin(), hashes.end(), [&](auto& h) { return h == hashes[0]; })) return;
-  auto all = share("save", mine);
+  auto all = share(op, mine);
   for (size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
     auto line = [](const std::string& text, size_t from) {
@@ -131,9 +104,9 @@ void check_alike(const std::vector<std::pair<std::string, Tensor>>& tensors, con
     size_t at = 0;
     while (at < std::min(all[0].size(), all[r].size()) && line(all[0], at) == line(all[r], at))
       at += line(all[0], at).size() + 1;
-    fail_value("save: the ranks save different global tensors. The first difference: rank 0 {}; rank {} {}. Pass the "
+    fail_value("{0}: the ranks {0} different global tensors. The first difference: rank 0 {1}; rank {2} {3}. Pass the "
                "same object on every rank.",
-               line(all[0], at), r, line(all[r], at));
+               op, line(all[0], at), r, line(all[r], at));
   }
 }
 

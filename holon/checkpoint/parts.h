@@ -45,7 +45,8 @@ struct FolderState {
 };
 
 // Errors (ValueError): the ranks' global tensors are not the same, or `how` is another text. Collective over the world.
-void check_alike(const std::vector<std::pair<std::string, Tensor>>& tensors, const std::string& how);
+void check_alike(const std::vector<std::pair<std::string, Tensor>>& tensors, const std::string& how,
+                 const char* op = "save");
 // Global tensors of partial sums become broadcast. Collective over the ranks of each.
 void sum_partials(std::vector<std::pair<std::string, Tensor>>& tensors);
 // Puts large elements first, so that all are aligned in a mapped file.

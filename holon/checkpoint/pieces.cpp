@@ -39,4 +39,15 @@ Array region_in(const Array& array, const Region& held, const Region& part) {
   return array.view(part.shape, array.strides, offset);
 }
 
+std::optional<Region> overlap_of(const Region& a, const Region& b) {
+  Region out = a;
+  for (int d = 0; d < a.shape.size(); ++d) {
+    const int64_t end = std::min(a.offset[d] + a.shape[d], b.offset[d] + b.shape[d]);
+    out.offset[d] = std::max(a.offset[d], b.offset[d]);
+    out.shape[d] = end - out.offset[d];
+    if (out.shape[d] <= 0) return std::nullopt;
+  }
+  return out;
+}
+
 }  // namespace holon::checkpoint

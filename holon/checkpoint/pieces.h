@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "holon/array/array.h"
@@ -21,6 +22,9 @@ Region whole(const Dims& shape);
 
 // The part of `array`, which is the region `held` of a tensor, that is another region of it. Pre: it is inside.
 Array region_in(const Array& array, const Region& held, const Region& part);
+
+// What two regions of one tensor have in common; nothing if that is empty.
+std::optional<Region> overlap_of(const Region& a, const Region& b);
 
 // A tensor to be written, of which this process provides regions.
 struct Weight {

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "holon/base/index.h"
-#include "holon/checkpoint/safetensors.h"
 
 namespace holon::checkpoint {
 
@@ -20,16 +19,15 @@ bool repeats(const GlobalSpec& spec) {
   return false;
 }
 
-// How many bytes are read for a region, as whole blocks have a checksum.
-double bytes_to_read(const Region& wanted, std::span<const Region> parts, std::span<const int> axis_order,
-                     DType dtype) {
+// How many bytes are read for a region.
+double bytes_to_read(const Region& wanted, const StoredParts& stored, DType dtype) {
   double sum = 0;
-  for (auto& part : parts) {
+  for (auto& part : stored.regions) {
     int64_t runs = 1, run = static_cast<int64_t>(size_bytes(dtype));
     bool whole = true;  // behind this axis
     bool none = false;
-    for (size_t i = axis_order.size(); i-- > 0;) {
-      const int a = axis_order[i];
+    for (size_t i = stored.axis_order.size(); i-- > 0;) {
+      const int a = stored.axis_order[i];
       const int64_t begin = std::max(wanted.offset[a], part.offset[a]);
       const int64_t end = std::min(wanted.offset[a] + wanted.shape[a], part.offset[a] + part.shape[a]);
       none |= begin >= end;
@@ -38,7 +36,8 @@ double bytes_to_read(const Region& wanted, std::span<const Region> parts, std::s
     }
     if (none) continue;
     const double all = static_cast<double>(part.shape.numel()) * static_cast<double>(size_bytes(dtype));
-    const double blocks = static_cast<double>(runs) * (static_cast<double>(run) + static_cast<double>(kBlockBytes));
+    const double blocks =
+        static_cast<double>(runs) * (static_cast<double>(run) + static_cast<double>(stored.block_bytes));
     sum += whole ? all : std::min(all, blocks);
   }
   return sum;
@@ -46,30 +45,28 @@ double bytes_to_read(const Region& wanted, std::span<const Region> parts, std::s
 
 // How many bytes are read for each that is needed, by some of the ranks. What one block of each adds counts for
 // nothing.
-double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, std::span<const Region> parts,
-              std::span<const int> axis_order) {
+double excess(const GlobalSpec& spec, const Dims& shape, DType dtype, const StoredParts& stored) {
   const int n = spec.placement.size(), every = (n + kMostLookedAt - 1) / kMostLookedAt;
   double read = 0, needed = 0;
   for (int i = 0; i < n; i += every) {
     const Region region = region_of(shape, spec.placement, spec.nd_sbp, i);
     needed += static_cast<double>(region.shape.numel()) * static_cast<double>(size_bytes(dtype));
-    read += bytes_to_read(region, parts, axis_order, dtype) - static_cast<double>(kBlockBytes);
+    read += bytes_to_read(region, stored, dtype) - static_cast<double>(stored.block_bytes);
   }
   return read / needed;
 }
 
 }  // namespace
 
-const GlobalSpec* layout_to_read(const GlobalSpec* target, const Dims& shape, DType dtype,
-                                 std::span<const Region> parts, std::span<const int> axis_order) {
+const GlobalSpec* layout_to_read(const GlobalSpec* target, const Dims& shape, DType dtype, const StoredParts& stored) {
   const Placement& p = target->placement;
   if (p.size() == 1 || to_size(shape.numel()) * size_bytes(dtype) < kLeast) return target;
   const GlobalSpec* best = target;
-  double least = repeats(*target) ? INFINITY : excess(*target, shape, dtype, parts, axis_order);
+  double least = repeats(*target) ? INFINITY : excess(*target, shape, dtype, stored);
   for (int a = 0; a < shape.size() && least > kMostExcess; ++a) {
     if (shape[a] < p.size()) continue;
     const GlobalSpec split{p, NdSbp::filled(p.hierarchy().size(), sbp::split(a))};
-    const double found = excess(split, shape, dtype, parts, axis_order);
+    const double found = excess(split, shape, dtype, stored);
     if (found >= least) continue;
     least = found;
     best = intern_spec(split.placement, split.nd_sbp);

@@ -74,7 +74,7 @@ struct FileSum {
   bool operator==(const FileSum&) const = default;
 };
 
-// How many bytes of checkpoints' files this rank has read: counted where its files are opened.
+// How many bytes of checkpoints' files, and of tensors from other jobs, this rank has read.
 std::atomic<uint64_t>& bytes_read_by_rank();
 
 // A file of which only what is requested is read. For one thread at a time.

@@ -6,6 +6,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/checkpoint/huggingface.h"
+#include "holon/checkpoint/pieces.h"
 #include "holon/checkpoint/torch_file.h"
 #include "holon/checkpoint/world.h"
 
@@ -44,9 +45,10 @@ class FolderSource final : public Source {
   std::string tree() const override { return reader_.index().tree; }
   uint32_t fingerprint() const override { return reader_.fingerprint(); }
   std::vector<std::string> own() const override { return reader_.index().own; }
-  std::vector<Region> parts(const TensorInfo& info) const override {
-    std::vector<Region> out;
-    for (auto& part : reader_.entry(info.name).parts) out.push_back({part.offset, part.shape});
+  StoredParts stored(const TensorInfo& info) const override {
+    StoredParts out = Source::stored(info);
+    out.regions.clear();
+    for (auto& part : reader_.entry(info.name).parts) out.regions.push_back({part.offset, part.shape});
     return out;
   }
   std::vector<TensorInfo> tensors() const override {
@@ -68,14 +70,10 @@ class FolderSource final : public Source {
 
 }  // namespace
 
-std::vector<Region> Source::parts(const TensorInfo& info) const {
-  return {{Dims::filled(info.shape.size(), 0), info.shape}};
-}
-
-std::vector<int> Source::axis_order(const TensorInfo& info) const {
-  std::vector<int> order(to_size(info.shape.size()));
-  std::iota(order.begin(), order.end(), 0);
-  return order;
+StoredParts Source::stored(const TensorInfo& info) const {
+  StoredParts out{{whole(info.shape)}, std::vector<int>(to_size(info.shape.size())), kBlockBytes};
+  std::iota(out.axis_order.begin(), out.axis_order.end(), 0);
+  return out;
 }
 
 std::string Source::tree() const { return tree_of_names(tensors()); }

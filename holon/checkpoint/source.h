@@ -9,6 +9,8 @@
 
 #include "holon/array/array.h"
 #include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/layout.h"
+#include "holon/checkpoint/read_layout.h"
 #include "holon/checkpoint/safetensors.h"
 #include "holon/global/slice.h"
 
@@ -24,10 +26,8 @@ class Source {
   virtual uint32_t fingerprint() const { return 0; }  // the same on all ranks that read the same
   virtual const SavedLayout* layout(const std::string&) const { return nullptr; }  // of a tensor
   virtual std::vector<std::string> own() const { return {}; }                      // Index::own
-  // The regions of a tensor that are in files, and the axes along which the elements of each are in order, the slowest
-  // first.
-  virtual std::vector<Region> parts(const TensorInfo& info) const;
-  virtual std::vector<int> axis_order(const TensorInfo& info) const;
+  // Unless it is said otherwise: in one file, row-major, with checksums of blocks.
+  virtual StoredParts stored(const TensorInfo& info) const;
   virtual int64_t files() const { return 1; }
   // The region of a tensor that begins at offset. Pre: it is inside. Errors (RuntimeError), naming the file.
   virtual Array read(const std::string& tensor, const Dims& offset, const Dims& shape) = 0;

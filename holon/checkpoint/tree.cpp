@@ -22,6 +22,8 @@ const char* not_finite(double x) { return std::isnan(x) ? "nan" : x > 0 ? "inf" 
 
 class Flattener {
  public:
+  explicit Flattener(const char* op) : op_(op) {}
+
   Flat run(const Value& value) {
     json tree = encode(value, "", "", 0);
     flat_.tree = tree.dump();
@@ -31,11 +33,11 @@ class Flattener {
  private:
   static json number(double x) { return std::isfinite(x) ? json(x) : json{{"float", not_finite(x)}}; }
 
-  static json text(const std::string& s, const std::string& path) {
+  json text(const std::string& s, const std::string& path) {
     try {
       json(s).dump();
     } catch (const json::exception&) {
-      fail_value("save: the text at the top{} is not UTF-8. Save such bytes as a uint8 tensor.", path);
+      fail_value("{}: the text at the top{} is not UTF-8. Put such bytes into a uint8 tensor.", op_, path);
     }
     return s;
   }
@@ -46,7 +48,7 @@ class Flattener {
     if (auto* n = k.get_if<int64_t>()) return *n;
     if (auto* x = k.get_if<double>()) return number(*x);
     if (auto* s = k.get_if<std::string>()) return text(*s, path);
-    fail_type("save: a key at the top{} is a {}. Keys are text, numbers, bools or null.", path, k.kind());
+    fail_type("{}: a key at the top{} is a {}. Keys are text, numbers, bools or null.", op_, path, k.kind());
   }
 
   // A key as part of a path: ['model'], [3].
@@ -64,8 +66,8 @@ class Flattener {
   }
 
   json tensor(const Tensor& t, const std::string& path, const std::string& name) {
-    if (!t.defined()) fail_runtime("save: the tensor at the top{} is undefined.", path);
-    t.require_value("save");
+    if (!t.defined()) fail_runtime("{}: the tensor at the top{} is undefined.", op_, path);
+    t.require_value(op_);
     // "a.b" may be one name or a path; both may be there.
     std::string base = name.empty() ? "value" : name == "__metadata__" ? "metadata" : name, unique = base;
     for (int i = 2; !names_.insert(unique).second; ++i) unique = fmt::format("{}#{}", base, i);
@@ -75,7 +77,7 @@ class Flattener {
 
   json encode(const Value& v, const std::string& path, const std::string& name, int depth) {
     if (depth > kMaxDepth)
-      fail_value("save: the object has more than {} levels, at the top{}. Does a list or dict contain itself?",
+      fail_value("{}: the object has more than {} levels, at the top{}. Does a list or dict contain itself?", op_,
                  kMaxDepth, path);
     if (auto* t = v.get_if<Tensor>()) return tensor(*t, path, name);
     if (auto* items = v.get_if<Value::List>()) return list(*items, path, name, depth + 1);
@@ -90,6 +92,7 @@ class Flattener {
     return {{"dict", std::move(out)}};
   }
 
+  const char* op_;
   Flat flat_;
   std::unordered_set<std::string> names_;
 };
@@ -155,7 +158,7 @@ class Restorer {
 
 }  // namespace
 
-Flat flatten(const Value& value) { return Flattener().run(value); }
+Flat flatten(const Value& value, const char* op) { return Flattener(op).run(value); }
 
 Value restore(std::string_view tree, std::string_view name, const std::function<Tensor(const std::string&)>& find) {
   return Restorer(name, find).run(tree);

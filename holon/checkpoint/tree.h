@@ -19,7 +19,7 @@ struct Flat {
 
 // Errors, naming the key path ("['model'][3]"): an undefined tensor or one without a value (RuntimeError); text that is
 // not UTF-8; a key that is a tensor, list, tuple or dict (TypeError); more than kMaxDepth levels.
-Flat flatten(const Value& value);
+Flat flatten(const Value& value, const char* op = "save");
 
 // Errors (RuntimeError), beginning with `name`: no JSON of this form. find throws for a name that it does not know.
 Value restore(std::string_view tree, std::string_view name, const std::function<Tensor(const std::string&)>& find);

@@ -100,6 +100,17 @@ class Session {
     }
   }
 
+  // beat(), and the host language may end the step.
+  void heartbeat() {
+    if (auto poll = blocking_hooks().poll) try {
+        poll();
+      } catch (...) {
+        interrupted_ = true;
+        throw;
+      }
+    beat();
+  }
+
   void run(const std::function<void()>& io) {
     std::mutex mutex;
     std::condition_variable changed;
@@ -146,13 +157,7 @@ class Session {
 
  private:
   void look(Clock::time_point start) {
-    if (auto poll = blocking_hooks().poll) try {
-        poll();
-      } catch (...) {
-        interrupted_ = true;
-        throw;
-      }
-    beat();
+    heartbeat();
     if (double s = std::chrono::duration<double>(Clock::now() - start).count(); s > kTimeoutFactor * timeout_s_)
       fail_runtime("the file system has not answered for {:.0f} s. Is it still there?", s);
   }
@@ -249,6 +254,11 @@ void run_io(size_t bytes, const std::function<void()>& io) {
   if (bytes > kLittle) return session->run(io);
   io();
   session->beat();
+}
+
+void heartbeat() {
+  if (Session* session = Session::current) return session->heartbeat();
+  if (auto poll = blocking_hooks().poll) poll();
 }
 
 }  // namespace holon::checkpoint

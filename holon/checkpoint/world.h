@@ -38,4 +38,8 @@ std::vector<std::string> results_together(const char* op, const std::function<st
 // failed meanwhile.
 void run_io(size_t bytes, const std::function<void()>& io);
 
+// For a step that waits for another program, to be called several times a second: the other ranks hear that this one is
+// at it, and the host language may end the wait (Ctrl-C). Errors: another rank's step has failed.
+void heartbeat();
+
 }  // namespace holon::checkpoint

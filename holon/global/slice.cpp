@@ -1,16 +1,22 @@
 #include "holon/global/slice.h"
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
+#include "holon/global/region_at.h"
 
 namespace holon {
 
 Region region_of(const Dims& logical, const Placement& placement, const NdSbp& nd_sbp, int index) {
+  return region_at(logical, placement.hierarchy(), {nd_sbp.begin(), nd_sbp.end()}, placement.coordinate(index));
+}
+
+Region region_at(const Dims& logical, const Dims& hierarchy, std::span<const Sbp> nd_sbp, const Dims& coordinate) {
   Region s{Dims::filled(logical.size(), 0), logical};
-  Dims at = placement.coordinate(index);
-  for (int i = 0; i < nd_sbp.size(); ++i) {
-    if (!nd_sbp[i].is_split()) continue;
-    int axis = nd_sbp[i].axis;
-    Interval piece = balanced_split(s.shape[axis], placement.hierarchy()[i], at[i]);
+  for (int i = 0; i < static_cast<int>(nd_sbp.size()); ++i) {
+    const Sbp sbp = at_index(nd_sbp, i);
+    if (!sbp.is_split()) continue;
+    int axis = sbp.axis;
+    Interval piece = balanced_split(s.shape[axis], hierarchy[i], coordinate[i]);
     s.offset[axis] += piece.begin;
     s.shape[axis] = piece.size;
   }

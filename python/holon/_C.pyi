@@ -535,6 +535,22 @@ def load(
     dequantize: Any | None,
 ) -> Any: ...
 def bytes_read() -> _int: ...
+def export_to(obj: Any | None, address: str, timeout: _float, token: str | None) -> None: ...
+def receive(
+    address: str,
+    placement: _placement | None,
+    sbp: _Sbp | None,
+    device: Any | None,
+    prefix: str,
+    strict: _bool,
+    select: Any | None,
+    key_map: Any | None,
+    sbp_of: Any | None,
+    dequantize: Any | None,
+    like: dict | None,
+    timeout: _float,
+    token: str | None,
+) -> Any: ...
 
 class Checkpointer:
     def __init__(self, folder: str, keep: _int | None, asynchronous: _bool, skip: _bool) -> None: ...

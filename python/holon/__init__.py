@@ -54,6 +54,7 @@ _LAZY = {
     **dict.fromkeys(("RanksError", "World", "world"), "_world"),
     **dict.fromkeys(("load_ipython_extension", "unload_ipython_extension"), "_notebook"),
     **dict.fromkeys(("load", "save"), "_checkpoint"),
+    **dict.fromkeys(("export", "receive"), "_transfer"),
     "KeyMap": "_key_map",
     "relayout": "_relayout",
     **dict.fromkeys(

@@ -1,4 +1,4 @@
-// save, load and Checkpointer: Python's objects as the core's values and back.
+// save, load, export, receive and Checkpointer: Python's objects as the core's values and back.
 #include "holon/checkpoint.h"
 
 #include <nanobind/stl/optional.h>
@@ -22,18 +22,18 @@ void bind_key_map(nb::module_& m);  // in key_map.cpp
 
 namespace {
 
-std::string text_of(PyObject* o, const std::string& path) {
+std::string text_of(const char* op, PyObject* o, const std::string& path) {
   Py_ssize_t size = 0;
   const char* text = PyUnicode_AsUTF8AndSize(o, &size);
   if (!text) {
     PyErr_Clear();
-    fail_value("save: the text at obj{} is not valid Unicode. Save such bytes as a uint8 tensor.", path);
+    fail_value("{}: the text at obj{} is not valid Unicode. Put such bytes into a uint8 tensor.", op, path);
   }
   return {text, to_size(size)};
 }
 
 // What can be a key, too; false: something else.
-bool simple_value(PyObject* o, const std::string& path, Value* out) {
+bool simple_value(const char* op, PyObject* o, const std::string& path, Value* out) {
   if (o == Py_None) {
     *out = Value();
   } else if (PyBool_Check(o)) {
@@ -41,12 +41,12 @@ bool simple_value(PyObject* o, const std::string& path, Value* out) {
   } else if (PyLong_Check(o)) {
     int overflow = 0;
     int64_t n = PyLong_AsLongLongAndOverflow(o, &overflow);
-    if (overflow) fail_value("save: the integer at obj{} does not fit in 64 bits. Save it as text.", path);
+    if (overflow) fail_value("{}: the integer at obj{} does not fit in 64 bits. Convert it to text.", op, path);
     *out = Value(n);
   } else if (PyFloat_Check(o)) {
     *out = Value(PyFloat_AS_DOUBLE(o));
   } else if (PyUnicode_Check(o)) {
-    *out = Value(text_of(o, path));
+    *out = Value(text_of(op, o, path));
   } else {
     return false;
   }
@@ -56,33 +56,33 @@ bool simple_value(PyObject* o, const std::string& path, Value* out) {
 constexpr const char* kTaken =
     "It can hold tensors, numbers, strings, bools and None, and dicts, lists and tuples of these";
 
-Value value_of(PyObject* o, const std::string& path, int depth) {
+Value value_of(const char* op, PyObject* o, const std::string& path, int depth) {
   if (depth > checkpoint::kMaxDepth)
     fail_value(
-        "save: the object has more than {} levels. Does a list or dict contain itself? The path begins with obj{}.",
+        "{}: the object has more than {} levels. Does a list or dict contain itself? The path begins with obj{}.", op,
         checkpoint::kMaxDepth, path.substr(0, 100));
   Value simple;
   if (is_tensor(o)) return Value(tensor_of(o));
-  if (simple_value(o, path, &simple)) return simple;
+  if (simple_value(op, o, path, &simple)) return simple;
   if (PyList_Check(o) || PyTuple_Check(o)) {
     Value::List items;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(o); ++i)
-      items.push_back(value_of(PySequence_Fast_GET_ITEM(o, i), fmt::format("{}[{}]", path, i), depth + 1));
+      items.push_back(value_of(op, PySequence_Fast_GET_ITEM(o, i), fmt::format("{}[{}]", path, i), depth + 1));
     return PyList_Check(o) ? Value(std::move(items)) : Value(Value::Tuple{std::move(items)});
   }
   if (!PyDict_Check(o))
-    fail_type("save: obj{} is of type {}, which cannot be saved. {}: convert it, or leave it out.", path,
-              Py_TYPE(o)->tp_name, kTaken);
+    fail_type("{0}: obj{1} is of type {2}, which cannot be {0}{3}. {4}: convert it, or leave it out.", op, path,
+              Py_TYPE(o)->tp_name, std::string_view(op) == "save" ? "d" : "ed", kTaken);
   Value::Dict dict;
   // By items(), which keeps the order of subclasses such as OrderedDict.
   for (nb::handle item : nb::borrow(o).attr("items")()) {
     nb::object key = item[0], value = item[1];
     std::string below = path + "[" + nb::cast<std::string>(nb::repr(key)) + "]";
     Value k;
-    if (!simple_value(key.ptr(), below, &k))
-      fail_type("save: a key of the dict obj{} is {}. Keys are strings, numbers, bools or None.", path,
+    if (!simple_value(op, key.ptr(), below, &k))
+      fail_type("{}: a key of the dict obj{} is {}. Keys are strings, numbers, bools or None.", op, path,
                 describe(key.ptr()));
-    dict.push_back({std::move(k), value_of(value.ptr(), below, depth + 1)});
+    dict.push_back({std::move(k), value_of(op, value.ptr(), below, depth + 1)});
   }
   return dict;
 }
@@ -117,11 +117,11 @@ uint64_t bytes_of(PyObject* size) {
   return checkpoint::parse_bytes(nb::cast<std::string>(nb::handle(size)));
 }
 
-LoadOptions load_options(PlacementHandle placement, SbpHandle sbp, nb::handle device) {
+LoadOptions load_options(const char* op, PlacementHandle placement, SbpHandle sbp, nb::handle device) {
   LoadOptions options;
-  if (!placement.is_none()) options.placement = expect_placement(placement, "load");
-  if (!sbp.is_none()) options.sbp = expect_nd_sbp(sbp, "load");
-  if (!device.is_none()) options.device = expect_device(device, "load");
+  if (!placement.is_none()) options.placement = expect_placement(placement, op);
+  if (!sbp.is_none()) options.sbp = expect_nd_sbp(sbp, op);
+  if (!device.is_none()) options.device = expect_device(device, op);
   return options;
 }
 
@@ -132,6 +132,63 @@ std::function<T(const std::string&)> by_name(nb::handle function, Convert conver
     nb::gil_scoped_acquire gil;
     return convert(function(name));
   };
+}
+
+// What of a checkpoint is read, and as what.
+void set_part(LoadOptions& options, const char* op, const std::string& prefix, bool strict, nb::handle select,
+              nb::handle key_map, nb::handle sbp_of, nb::handle dequantize) {
+  options.prefix = prefix;
+  options.strict = strict;
+  if (!select.is_none())
+    options.select = by_name<bool>(select, [](nb::handle answer) { return PyObject_IsTrue(answer.ptr()) > 0; });
+  checkpoint::KeyMap* map = nullptr;
+  if (nb::try_cast(key_map, map) && map)
+    options.key_map = *map;
+  else if (!key_map.is_none())
+    options.rename = by_name<std::string>(key_map, [op](nb::handle answer) {
+      if (!PyUnicode_Check(answer.ptr()))
+        fail_type("{}: key_map must be a KeyMap, or return a string; it returned {}.", op, describe(answer.ptr()));
+      return nb::cast<std::string>(answer);
+    });
+  if (!sbp_of.is_none())
+    options.sbp_of = by_name<NdSbp>(sbp_of, [op](nb::handle answer) { return expect_nd_sbp(answer, op); });
+  if (!dequantize.is_none()) options.dequantize = expect_dtype(dequantize, op);
+}
+
+TransferOptions transfer_options(double timeout, const std::optional<std::string>& token) {
+  return {.timeout_s = timeout, .token = token};
+}
+
+void bind_transfer(nb::module_& m) {
+  using namespace nb::literals;
+  m.def(
+      "export_to",
+      [](nb::handle obj, const std::string& address, double timeout, std::optional<std::string> token) {
+        Value value = value_of("export", obj.ptr(), "", 0);
+        nb::gil_scoped_release released;
+        export_to(value, address, transfer_options(timeout, token));
+      },
+      "obj"_a.none(), "address"_a, "timeout"_a, "token"_a.none(), "Sends an object to a job that receives.");
+  m.def(
+      "receive",
+      [](const std::string& address, PlacementHandle placement, SbpHandle sbp, nb::handle device,
+         const std::string& prefix, bool strict, nb::handle select, nb::handle key_map, nb::handle sbp_of,
+         nb::handle dequantize, std::optional<nb::dict> like, double timeout, std::optional<std::string> token) {
+        LoadOptions options = load_options("receive", placement, sbp, device);
+        set_part(options, "receive", prefix, strict, select, key_map, sbp_of, dequantize);
+        if (like)
+          for (auto [name, tensor] : *like)
+            options.like.emplace_back(nb::cast<std::string>(name), tensor_of(tensor.ptr()));
+        Value value;
+        {
+          nb::gil_scoped_release released;
+          value = receive(address, options, transfer_options(timeout, token));
+        }
+        return object_of(value);
+      },
+      "address"_a, "placement"_a.none(), "sbp"_a.none(), "device"_a.none(), "prefix"_a, "strict"_a, "select"_a.none(),
+      "key_map"_a.none(), "sbp_of"_a.none(), "dequantize"_a.none(), "like"_a.none(), "timeout"_a, "token"_a.none(),
+      "Returns what another job exports.");
 }
 
 void bind_checkpointer(nb::module_& m) {
@@ -152,7 +209,7 @@ void bind_checkpointer(nb::module_& m) {
       .def(
           "save",
           [](Checkpointer& self, int64_t step, nb::handle obj, nb::handle own) {
-            Value value = value_of(obj.ptr(), "", 0), mine = value_of(own.ptr(), "", 0);
+            Value value = value_of("save", obj.ptr(), "", 0), mine = value_of("save", own.ptr(), "", 0);
             nb::gil_scoped_release released;
             return self.save(step, value, mine);
           },
@@ -170,7 +227,7 @@ void bind_checkpointer(nb::module_& m) {
           "load",
           [](Checkpointer& self, std::optional<int64_t> step, PlacementHandle placement, SbpHandle sbp,
              nb::handle device) -> nb::object {
-            const LoadOptions options = load_options(placement, sbp, device);
+            const LoadOptions options = load_options("load", placement, sbp, device);
             std::optional<checkpoint::Checkpoint> found;
             {
               nb::gil_scoped_release released;
@@ -220,7 +277,7 @@ void bind_checkpoint(nb::module_& m) {
           fail_value("save: format is '{}'. Give \"holon\" or \"hf\".", format);
         if (!shard_size.is_none()) options.shard_bytes = bytes_of(shard_size.ptr());
         if (!key_map.is_none()) options.key_map = nb::cast<checkpoint::KeyMap>(key_map);
-        Value value = value_of(obj.ptr(), "", 0);
+        Value value = value_of("save", obj.ptr(), "", 0);
         nb::gil_scoped_release released;
         save(value, path, options);
       },
@@ -231,24 +288,9 @@ void bind_checkpoint(nb::module_& m) {
       [](const std::string& path, std::optional<int> global_src_rank, PlacementHandle placement, SbpHandle sbp,
          nb::handle device, const std::string& prefix, bool strict, nb::handle select, nb::handle key_map,
          nb::handle sbp_of, nb::handle dequantize) {
-        LoadOptions options = load_options(placement, sbp, device);
+        LoadOptions options = load_options("load", placement, sbp, device);
         options.global_src_rank = global_src_rank;
-        options.prefix = prefix;
-        options.strict = strict;
-        if (!select.is_none())
-          options.select = by_name<bool>(select, [](nb::handle answer) { return PyObject_IsTrue(answer.ptr()) > 0; });
-        checkpoint::KeyMap* map = nullptr;
-        if (nb::try_cast(key_map, map) && map)
-          options.key_map = *map;
-        else if (!key_map.is_none())
-          options.rename = by_name<std::string>(key_map, [](nb::handle answer) {
-            if (!PyUnicode_Check(answer.ptr()))
-              fail_type("load: key_map must be a KeyMap, or return a string; it returned {}.", describe(answer.ptr()));
-            return nb::cast<std::string>(answer);
-          });
-        if (!sbp_of.is_none())
-          options.sbp_of = by_name<NdSbp>(sbp_of, [](nb::handle answer) { return expect_nd_sbp(answer, "load"); });
-        if (!dequantize.is_none()) options.dequantize = expect_dtype(dequantize, "load");
+        set_part(options, "load", prefix, strict, select, key_map, sbp_of, dequantize);
         Value value;
         {
           nb::gil_scoped_release released;
@@ -259,7 +301,9 @@ void bind_checkpoint(nb::module_& m) {
       "path"_a, "global_src_rank"_a.none(), "placement"_a.none(), "sbp"_a.none(), "device"_a.none(), "prefix"_a,
       "strict"_a, "select"_a.none(), "key_map"_a.none(), "sbp_of"_a.none(), "dequantize"_a.none(),
       "Reads what save() wrote.");
-  m.def("bytes_read", checkpoint::bytes_read, "How many bytes of checkpoints' files this rank has read so far.");
+  m.def("bytes_read", checkpoint::bytes_read,
+        "How many bytes of checkpoints' files and from other jobs this rank has read so far.");
+  bind_transfer(m);
   bind_checkpointer(m);
 }
 

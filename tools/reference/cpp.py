@@ -84,10 +84,11 @@ PAGES = {
     ),
     "checkpoint": (
         "Saving and loading",
-        "Files of values, and checkpoints of a training run.",
+        "Files of values, checkpoints of a training run, and weights from job to job.",
         [
             "checkpoint/checkpoint.h",
             "checkpoint/checkpointer.h",
+            "checkpoint/transfer.h",
             "checkpoint/verify.h",
             "checkpoint/value.h",
             "checkpoint/key_map.h",

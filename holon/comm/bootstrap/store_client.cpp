@@ -1,12 +1,10 @@
-#include <poll.h>
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
 #include <thread>
 
-#include "holon/base/blocking.h"
 #include "holon/base/index.h"
+#include "holon/comm/bootstrap/connection.h"
 #include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/inherited.h"
 #include "holon/comm/bootstrap/liveness.h"
@@ -20,67 +18,6 @@ using Clock = std::chrono::steady_clock;
 
 // One address gets this long to answer; then the name is looked up again, as it may have moved.
 constexpr double kAttemptSeconds = 5;
-
-Clock::time_point after(double seconds) {
-  return Clock::now() +
-      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(seconds, 1e8)));
-}
-
-// Waits for readiness in short slices, so that the host language can end the wait. False: the time is over.
-bool wait_ready(int fd, short events, Clock::time_point until) {
-  for (;;) {
-    auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    if (left <= 0) return false;
-    pollfd p{fd, events, 0};
-    if (::poll(&p, 1, static_cast<int>(std::min<int64_t>(left, 100))) > 0) return true;
-    if (auto poll = blocking_hooks().poll) poll();
-  }
-}
-
-enum class Io { kDone, kLate, kClosed };
-
-Io read_all(int fd, char* to, size_t size, Clock::time_point until) {
-  while (size) {
-    if (!wait_ready(fd, POLLIN, until)) return Io::kLate;
-    ssize_t n = recv(fd, to, size, MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) return Io::kClosed;
-    if (n > 0) to += n, size -= to_size(n);
-  }
-  return Io::kDone;
-}
-
-Io write_all(int fd, const char* from, size_t size, Clock::time_point until) {
-  while (size) {
-    ssize_t n = send(fd, from, size, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0 && errno != EAGAIN && errno != EINTR) return Io::kClosed;
-    if (n > 0) from += n, size -= to_size(n);
-    if (n < 0 && !wait_ready(fd, POLLOUT, until)) return Io::kLate;
-  }
-  return Io::kDone;
-}
-
-// Connected within the time, or not at all; errno says why.
-Fd connect_once(const Address& address, Clock::time_point until) {
-  Fd fd = start_connect(address);
-  if (!fd) return fd;
-  errno = wait_ready(fd.get(), POLLOUT, until) ? connect_error(fd.get()) : ETIMEDOUT;
-  return errno ? Fd() : std::move(fd);
-}
-
-// kGoesOn: the other side has closed the connection, or is silent.
-Handshake::State greet(int fd, const std::string& token, Clock::time_point until) {
-  Handshake handshake(Handshake::Side::kConnects, token, kStorePurpose);
-  std::string out = handshake.begin();
-  char buffer[64];
-  while (write_all(fd, out.data(), out.size(), until) == Io::kDone) {
-    out.clear();
-    if (handshake.wanted() == 0 || !wait_ready(fd, POLLIN, until)) break;
-    ssize_t n = recv(fd, buffer, std::min(sizeof buffer, handshake.wanted()), MSG_DONTWAIT);
-    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) break;
-    if (n > 0) handshake.take(buffer, to_size(n), &out);
-  }
-  return handshake.state();
-}
 
 }  // namespace
 
@@ -103,7 +40,7 @@ StoreClient::StoreClient(const std::string& host, int port, const std::string& t
         why = strerror(errno);
         continue;
       }
-      switch (greet(fd.get(), token, std::min(until, after(kAnswerSeconds)))) {
+      switch (greet(fd.get(), token, kStorePurpose, 0, std::min(until, after(kAnswerSeconds)))) {
         case State::kDone:
           fd_ = fd.release();
           close_in_children(fd_);
@@ -125,7 +62,7 @@ StoreClient::StoreClient(const std::string& host, int port, const std::string& t
           "started and that MASTER_ADDR and MASTER_PORT are the same everywhere; HOLON_RENDEZVOUS_TIMEOUT_S "
           "raises the limit.",
           where_, why, timeout_s);
-    if (auto poll = blocking_hooks().poll) poll();
+    look_at_host_language();
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::microseconds(50'000));
   }

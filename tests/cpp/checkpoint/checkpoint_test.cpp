@@ -157,6 +157,42 @@ TEST_P(OnRanks, PartsAreReadByOtherWorlds) {
     });
 }
 
+TEST_P(OnRanks, IntoTheLayoutsOfAStateDict) {
+  Folder folder;
+  const int n = GetParam();
+  comm::run_ranks(n, [&](int rank) {
+    auto all = Placement::all("cpu");
+    Tensor w = arange(12).reshape({4, 3}).to_global(all, sbp::broadcast());
+    save({{"model", Value({{"w", w.to_global(all, sbp::split(1))}, {"b", ones({5})}})}, {"step", 3}}, folder / "parts");
+    if (rank == 0) save({{"model.w", arange(12).reshape({4, 3})}, {"model.b", ones({5})}}, folder / "file");
+    comm::barrier();
+    const nn::StateDict like{{"w", w.to_global(all, sbp::split(0))}, {"b", zeros({5})}};
+    for (auto& name : {"file", "parts"}) {
+      Value found = load(folder / name, {.prefix = "model.", .like = like});
+      EXPECT_EQ(found["w"].tensor().spec(), like[0].second.spec());
+      EXPECT_TRUE(same_bits(found["w"].tensor(), arange(12).reshape({4, 3})));
+      EXPECT_TRUE(found["b"].tensor().is_local() && same_bits(found["b"].tensor(), ones({5})));
+      // Names and shapes are compared before anything is read.
+      const std::string other = value_error_of([&] {
+        load(folder / name, {.prefix = "model.", .like = {{"w", zeros({4, 4})}, {"c", zeros({1})}}});
+      });
+      for (auto& text : {"'w' is [4, 3], and [4, 4] is expected", "'b' is not expected", "'c' is missing"})
+        EXPECT_NE(other.find(text), std::string::npos) << other;
+      found =
+          load(folder / name, {.prefix = "model.", .strict = false, .like = {{"b", zeros({5})}, {"c", zeros({1})}}});
+      EXPECT_EQ(found.size(), 1u);
+      EXPECT_NE(value_error_of([&] {
+                  load(folder / name, {.placement = all, .like = like});
+                }).find("the state dict says where each tensor goes"),
+                std::string::npos);
+      EXPECT_NE(value_error_of([&] {
+                  load(folder / name, {.like = {{"w", Tensor()}}});
+                }).find("'w' of the state dict is undefined"),
+                std::string::npos);
+    }
+  });
+}
+
 TEST(Checkpoint, RanksOfSeveralHosts) {
   Folder folder;
   const int host_of_rank[] = {0, 0, 1};
