@@ -11,6 +11,7 @@
 #include <exception>
 #include <functional>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "holon/array/storage.h"
@@ -214,7 +215,8 @@ void share_memory(const Context& context, const FdListener& listener, double lim
       // The leader may have given up because another one is gone.
       std::string gone;
       for (size_t i = 1; i < watched.size(); ++i)
-        if (static_cast<ptrdiff_t>(i) != place && watched[i].gone())
+        if (static_cast<ptrdiff_t>(i) != place && watched[i].gone() &&
+            std::string_view(e.what()).find(fmt::format("rank {} ", parts->local[i])) == std::string_view::npos)
           gone += fmt::format("{}rank {}", gone.empty() ? "" : ", ", parts->local[i]);
       throw Error(e.kind(), gone.empty() ? e.what() : fmt::format("{} Also ended: {}.", e.what(), gone));
     }

@@ -342,10 +342,14 @@ std::vector<Fd> join_exchange(const std::string& leader_name, int place, int my_
       for (Got got = Got::kMessage; !may_pass(error) && got == Got::kMessage;)
         if ((got = receive_fds(s.get(), &note, &fds, &reason)) == Got::kReason) fail_with(leader, reason);
       if (leader.gone()) fail_gone(leader);
-      if (!may_pass(error) || Clock::now() > until)
+      if (!may_pass(error) || Clock::now() > until) {
+        // The leader may have given up because another one is gone.
+        for (const Watched& other : ranks)
+          if (&other != &me && other.gone()) fail_gone(other);
         fail_runtime("rank {} cannot {} rank {}'s Unix socket: {}. That rank has given up, and its output says why, or "
                      "the two are in different network namespaces, which ranks of one host must share.",
                      me.rank, what, leader.rank, strerror(error));
+      }
       if (auto hook = blocking_hooks().poll) hook();
       poll(nullptr, 0, 5);
     }

@@ -157,6 +157,25 @@ TEST(FdExchange, WhoWaitsForTheLeaderHearsWhyItGaveUp) {
   status_of(closes);
 }
 
+// Who comes when the leader, which is still there, has given up because of another one's end names that one.
+TEST(FdExchange, WhoComesAfterTheLeaderHasGivenUpNamesTheRankThatHasEnded) {
+  const pid_t ends = process([] { return 0; });
+  std::vector<Watched> ranks;
+  for (int r = 0; r < 3; ++r) ranks.push_back(Watched::open(r == 1 ? ends : getpid(), r));
+  pollfd ended{ranks[1].pidfd.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&ended, 1, 60'000), 1);
+  const std::string closed = FdListener().name();
+  Fd extra;
+  try {
+    join_exchange(closed, 2, memory(2), ranks, &extra, 60);
+    ADD_FAILURE() << "nobody listens";
+  } catch (const Error& e) {
+    const std::string cause = "rank 1 (process " + std::to_string(ends) + ") has ended while the world was forming";
+    EXPECT_NE(std::string(e.what()).find(cause), std::string::npos) << e.what();
+  }
+  status_of(ends);
+}
+
 TEST(FdExchange, WhoHasConnectedHearsThatAnotherDoesNotCome) {
   FdListener listener;
   std::vector<Watched> ranks;
