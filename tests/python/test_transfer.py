@@ -60,6 +60,29 @@ def jobs(tmp_path):
     return lambda text: program(tmp_path / f"program{next(count)}.py", COMMON + text)
 
 
+def test_other_names(jobs):
+    """A server with other names and transposed weights receives by a KeyMap, in the layout that it wants."""
+    at = address()
+    trainer = jobs("""
+flow.export(model(7), to=address)
+""")
+    server = jobs("""
+keys = flow.KeyMap([
+    ("up", "0.weight", {"kind": "transpose"}), ("up.b", "0.bias"),
+    ("down", "2.weight", {"kind": "transpose"}), ("down.b", "2.bias"),
+    ("norm.{of*}", "3.{of*}"),
+])
+everywhere = flow.placement.all("cpu")
+got = flow.receive(address, everywhere, sbp=lambda name: S(1) if name == "up" else B, key_map=keys)
+want = keys.apply({name: t.to_global(everywhere, B) for name, t in model(7).state_dict().items()})
+assert set(got) == set(want) and all((got[name].numpy() == want[name].numpy()).all() for name in want)
+print(got["up"].sbp[0], tuple(got["up"].to_local().shape))
+""")
+    with Job(trainer, 4, at) as exports, Job(server, 2, at) as receives:
+        exports.wait()
+        assert receives.wait() == ["holon.sbp.split(dim=1) (48, 48)\n"] * 2
+
+
 @pytest.mark.parametrize("trainers, servers", [(4, 2), (4, 1), (2, 4), (1, 2), (1, 1)])
 def test_refits(jobs, trainers, servers):
     """A server gets three states in a row, bit for bit, each into its own layout."""
