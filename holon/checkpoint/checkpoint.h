@@ -8,8 +8,8 @@
 #include <string>
 
 #include "holon/base/file_path.h"
-#include "holon/checkpoint/key_map.h"
-#include "holon/checkpoint/value.h"
+#include "holon/checkpoint/core/key_map.h"
+#include "holon/checkpoint/core/value.h"
 #include "holon/nn/module.h"
 
 namespace holon {

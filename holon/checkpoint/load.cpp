@@ -16,14 +16,14 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
-#include "holon/checkpoint/dequantize.h"
-#include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/core/read_layout.h"
+#include "holon/checkpoint/core/tree.h"
+#include "holon/checkpoint/core/world.h"
+#include "holon/checkpoint/formats/dequantize.h"
+#include "holon/checkpoint/formats/folder.h"
+#include "holon/checkpoint/formats/mapped_source.h"
+#include "holon/checkpoint/formats/source.h"
 #include "holon/checkpoint/loading.h"
-#include "holon/checkpoint/mapped_source.h"
-#include "holon/checkpoint/read_layout.h"
-#include "holon/checkpoint/source.h"
-#include "holon/checkpoint/tree.h"
-#include "holon/checkpoint/world.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops/to_global.h"
@@ -262,6 +262,8 @@ Value load_alone(const fs::path& path, const LoadOptions& options) {
 }
 
 }  // namespace
+
+uint64_t checkpoint::bytes_read() { return bytes_read_by_rank(); }
 
 std::unique_ptr<Source> checkpoint::as_requested(std::unique_ptr<Source> source, const LoadOptions& options) {
   source = dequantized(std::move(source), options.dequantize);

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "holon/checkpoint/checkpoint.h"
-#include "holon/checkpoint/source.h"
+#include "holon/checkpoint/formats/source.h"
 
 namespace holon::checkpoint {
 

@@ -1,4 +1,4 @@
-// Saving into a folder into which each rank writes its share of the parts (holon/checkpoint/folder.h).
+// Saving into a folder into which each rank writes its share of the parts (holon/checkpoint/formats/folder.h).
 #pragma once
 
 #include <filesystem>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "holon/array/array.h"
-#include "holon/checkpoint/tree.h"
+#include "holon/checkpoint/core/tree.h"
 #include "holon/global/slice.h"
 #include "holon/global/spec.h"
 

@@ -13,12 +13,12 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
-#include "holon/checkpoint/dequantize.h"
-#include "holon/checkpoint/huggingface.h"
-#include "holon/checkpoint/pieces.h"
-#include "holon/checkpoint/saving.h"
-#include "holon/checkpoint/source.h"
-#include "holon/checkpoint/tree.h"
+#include "holon/checkpoint/core/pieces.h"
+#include "holon/checkpoint/core/tree.h"
+#include "holon/checkpoint/formats/dequantize.h"
+#include "holon/checkpoint/formats/huggingface.h"
+#include "holon/checkpoint/formats/saving.h"
+#include "holon/checkpoint/formats/source.h"
 
 namespace holon::checkpoint {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "holon/checkpoint/checkpoint.h"
-#include "holon/checkpoint/value.h"
+#include "holon/checkpoint/core/value.h"
 #include "holon/nn/module.h"
 
 namespace holon {

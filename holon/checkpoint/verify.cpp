@@ -8,13 +8,13 @@
 #include <string>
 
 #include "holon/base/error.h"
-#include "holon/checkpoint/folder.h"
-#include "holon/checkpoint/huggingface.h"
-#include "holon/checkpoint/pieces.h"
-#include "holon/checkpoint/safetensors.h"
-#include "holon/checkpoint/source.h"
-#include "holon/checkpoint/torch_file.h"
-#include "holon/checkpoint/tree.h"
+#include "holon/checkpoint/core/pieces.h"
+#include "holon/checkpoint/core/tree.h"
+#include "holon/checkpoint/formats/folder.h"
+#include "holon/checkpoint/formats/huggingface.h"
+#include "holon/checkpoint/formats/safetensors.h"
+#include "holon/checkpoint/formats/source.h"
+#include "holon/checkpoint/formats/torch_file.h"
 
 namespace holon::checkpoint {
 

@@ -11,8 +11,8 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
-#include "holon/checkpoint/huggingface.h"
-#include "holon/checkpoint/tree.h"
+#include "holon/checkpoint/core/tree.h"
+#include "holon/checkpoint/formats/huggingface.h"
 
 namespace holon::python {
 

@@ -1,5 +1,5 @@
 // KeyMap: rules from Python, and state dicts as dicts.
-#include "holon/checkpoint/key_map.h"
+#include "holon/checkpoint/core/key_map.h"
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>

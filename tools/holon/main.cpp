@@ -10,7 +10,7 @@
 #include <string>
 
 #include "holon/base/error.h"
-#include "holon/checkpoint/huggingface.h"
+#include "holon/checkpoint/formats/huggingface.h"
 #include "holon/checkpoint/tools.h"
 #include "holon/checkpoint/verify.h"
 

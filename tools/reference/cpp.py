@@ -90,8 +90,8 @@ PAGES = {
             "checkpoint/checkpointer.h",
             "checkpoint/transfer.h",
             "checkpoint/verify.h",
-            "checkpoint/value.h",
-            "checkpoint/key_map.h",
+            "checkpoint/core/value.h",
+            "checkpoint/core/key_map.h",
         ],
     ),
 }

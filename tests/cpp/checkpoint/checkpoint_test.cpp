@@ -8,7 +8,7 @@
 #include "checkpoint/folder.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
-#include "holon/checkpoint/folder.h"
+#include "holon/checkpoint/formats/folder.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/nn/layers.h"
 #include "holon/ops/create.h"

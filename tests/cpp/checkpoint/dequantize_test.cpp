@@ -1,4 +1,4 @@
-#include "holon/checkpoint/dequantize.h"
+#include "holon/checkpoint/formats/dequantize.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "holon/checkpoint/huggingface.h"
+#include "holon/checkpoint/formats/huggingface.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "holon/base/context.h"
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
-#include "holon/checkpoint/world.h"
+#include "holon/checkpoint/core/world.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/create.h"
 #include "holon/ops/shape.h"

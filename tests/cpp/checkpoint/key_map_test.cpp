@@ -1,4 +1,4 @@
-#include "holon/checkpoint/key_map.h"
+#include "holon/checkpoint/core/key_map.h"
 
 #include <gtest/gtest.h>
 

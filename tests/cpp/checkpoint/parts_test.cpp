@@ -11,7 +11,7 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
-#include "holon/checkpoint/world.h"
+#include "holon/checkpoint/core/world.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/create.h"
 #include "holon/ops/shape.h"

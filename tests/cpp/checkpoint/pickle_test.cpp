@@ -1,4 +1,4 @@
-#include "holon/checkpoint/pickle.h"
+#include "holon/checkpoint/formats/pickle.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include "error_of.h"
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/checkpoint.h"
-#include "holon/checkpoint/torch_file.h"
-#include "holon/checkpoint/zip.h"
+#include "holon/checkpoint/formats/torch_file.h"
+#include "holon/checkpoint/formats/zip.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/create.h"
 #include "holon/ops/shape.h"

@@ -1,4 +1,4 @@
-#include "holon/checkpoint/safetensors.h"
+#include "holon/checkpoint/formats/safetensors.h"
 
 #include <gtest/gtest.h>
 

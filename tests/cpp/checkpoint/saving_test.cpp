@@ -1,4 +1,4 @@
-#include "holon/checkpoint/saving.h"
+#include "holon/checkpoint/formats/saving.h"
 
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/checkpoint/checkpoint.h"
-#include "holon/checkpoint/folder.h"
-#include "holon/checkpoint/world.h"
+#include "holon/checkpoint/core/world.h"
+#include "holon/checkpoint/formats/folder.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/create.h"
 #include "holon/ops/shape.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "holon/checkpoint/pieces.h"
+#include "holon/checkpoint/core/pieces.h"
 #include "holon/checkpoint/verify.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/random_state.h"

@@ -1,6 +1,6 @@
 // model.safetensors.index.json.
 #include "holon/base/error.h"
-#include "holon/checkpoint/huggingface.h"
+#include "holon/checkpoint/formats/huggingface.h"
 #include "reader.h"
 
 using namespace holon;

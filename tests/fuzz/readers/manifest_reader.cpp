@@ -1,5 +1,5 @@
 // What a job that exports says that it has.
-#include "holon/checkpoint/manifest.h"
+#include "holon/checkpoint/transfer/manifest.h"
 
 #include "holon/base/error.h"
 #include "reader.h"

@@ -1,7 +1,7 @@
 // The program in a file of torch.save().
 #include "checkpoint/other_files.h"
 #include "holon/base/error.h"
-#include "holon/checkpoint/pickle.h"
+#include "holon/checkpoint/formats/pickle.h"
 #include "reader.h"
 
 using namespace holon;

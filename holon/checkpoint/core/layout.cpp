@@ -1,0 +1,57 @@
+#include "holon/checkpoint/core/layout.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "holon/base/fmt.h"
+#include "holon/base/index.h"
+#include "holon/global/region_at.h"
+
+namespace holon::checkpoint {
+
+using nlohmann::json;
+
+SavedLayout layout_of(const GlobalSpec& spec) {
+  const Placement& p = spec.placement;
+  return {name(p.device_type()),
+          {p.hierarchy().begin(), p.hierarchy().end()},
+          {p.ranks().begin(), p.ranks().end()},
+          {spec.nd_sbp.begin(), spec.nd_sbp.end()}};
+}
+
+json layout_json(const SavedLayout& layout) {
+  json sbps = json::array();
+  for (auto& s : layout.nd_sbp) sbps.push_back(s.is_split() ? json(static_cast<unsigned>(s.axis)) : json("B"));
+  return {{"type", layout.device_type}, {"hierarchy", layout.hierarchy}, {"ranks", layout.ranks}, {"sbp", sbps}};
+}
+
+SavedLayout parse_layout(const json& j, const JsonReader& reader) {
+  SavedLayout layout{reader.text(j, "type"), reader.counts(j, "hierarchy"), reader.counts(j, "ranks"), {}};
+  for (auto& s : reader.array(j, "sbp")) layout.nd_sbp.push_back(reader.sbp(s));
+  if (layout.nd_sbp.empty() || layout.nd_sbp.size() != layout.hierarchy.size() || layout.nd_sbp.size() > kMaxAxes)
+    reader.damaged("a layout does not have one sbp for each axis of its hierarchy");
+  return layout;
+}
+
+std::vector<HeldRegion> held_regions(const Dims& shape, const SavedLayout& layout) {
+  const Dims hierarchy(layout.hierarchy);
+  std::map<std::vector<int64_t>, HeldRegion> found;  // by the coordinates along the axes that split
+  for (size_t i = 0; i < layout.ranks.size(); ++i) {
+    Dims at = hierarchy;
+    int64_t rest = static_cast<int64_t>(i);
+    for (int a = hierarchy.size() - 1; a >= 0; --a) at[a] = rest % hierarchy[a], rest /= hierarchy[a];
+    std::vector<int64_t> key;
+    for (int a = 0; a < at.size(); ++a)
+      if (at_index(layout.nd_sbp, a).is_split()) key.push_back(at[a]);
+    auto [it, fresh] = found.try_emplace(std::move(key));
+    if (fresh) it->second.region = region_at(shape, hierarchy, layout.nd_sbp, at);
+    it->second.ranks.push_back(static_cast<int>(layout.ranks[i]));
+  }
+  std::vector<HeldRegion> out;
+  for (auto& [key, held] : found)
+    if (held.region.shape.numel() > 0) out.push_back(std::move(held));
+  return out;
+}
+
+}  // namespace holon::checkpoint
