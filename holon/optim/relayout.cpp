@@ -192,12 +192,20 @@ int64_t move_all(const std::vector<Item>& items) {
 
 int64_t relayout(std::vector<Move> moves) {
   std::vector<Item> items;
+  std::unordered_map<const TensorImpl*, size_t> known;
   for (auto& m : moves) {
     if (!m.tensor.defined()) fail_value("relayout: '{}' is undefined. Leave it out.", m.name);
     if (!m.to.placement) continue;
     const GlobalSpec* to = spec_for(m.name, m.tensor, m.to);
-    if (m.tensor.spec() != to) items.push_back({std::move(m.name), std::move(m.tensor), to});
+    auto [it, is_new] = known.try_emplace(m.tensor.impl(), items.size());
+    if (is_new) {
+      items.push_back({std::move(m.name), std::move(m.tensor), to});
+    } else if (const Item& first = items[it->second]; first.to != to) {
+      fail_value("relayout: '{}' and '{}' are one tensor, and are to have different layouts: {} and {}.", first.name,
+                 m.name, first.to->str(), to->str());
+    }
   }
+  std::erase_if(items, [](const Item& item) { return item.tensor.spec() == item.to; });
   return move_all(items);
 }
 

@@ -63,9 +63,7 @@ def load(
     device = None if placement is not None else map_location
     if sbp is not None and placement is None:
         raise ValueError("load: sbp requires a placement. Pass that as map_location.")
-    sbp_of = None
-    if callable(sbp) and not isinstance(sbp, type(_C.sbp.broadcast)):
-        sbp, sbp_of = None, sbp
+    sbp, sbp_of = _sbp_or_function(sbp)
     path = os.fspath(path)
     return _C.load(
         path,
@@ -80,6 +78,11 @@ def load(
         sbp_of,
         dequantize,
     )
+
+
+def _sbp_or_function(sbp):
+    # sbp.broadcast may be called as well: broadcast() is broadcast.
+    return (None, sbp) if callable(sbp) and not isinstance(sbp, _C.sbp.sbp) else (sbp, None)
 
 
 def _map_of(call, key_map):

@@ -1,7 +1,7 @@
 """export and receive: weights that go from one job to another without files."""
 
 from . import _C, nn
-from ._checkpoint import _map_of
+from ._checkpoint import _map_of, _sbp_or_function
 
 
 def export(obj, to, *, timeout=60, token=None):
@@ -52,9 +52,7 @@ def receive(
     """
     if sbp is not None and placement is None:
         raise ValueError("receive: sbp requires a placement.")
-    sbp_of = None
-    if callable(sbp) and not isinstance(sbp, type(_C.sbp.broadcast)):
-        sbp, sbp_of = None, sbp
+    sbp, sbp_of = _sbp_or_function(sbp)
     like = None
     if into is not None:
         like = {name: t for name, t in into.state_dict().items() if isinstance(t, _C.Tensor)}
