@@ -157,6 +157,14 @@ TEST(Relayout, TrainingGoesOn) {
   for (size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(in_new_layout[i], losses[i], 1e-5) << i;
 }
 
+// The ranks together hold as much either way; one half of the tensors shrinks as the other grows.
+Layout first_half_spread(const std::string& name, const Tensor&) {
+  return {name.starts_with("0.") ? row({0, 1, 2, 3}) : row({0}), broadcast()};
+}
+Layout second_half_spread(const std::string& name, const Tensor&) {
+  return {name.starts_with("0.") ? row({0}) : row({0, 1, 2, 3}), broadcast()};
+}
+
 // A rank holds no more at any time than before or after, and the parts of one tensor. Ranks are threads here, so that
 // the process holds the sum.
 TEST(Relayout, TakesLittleMemory) {
@@ -174,7 +182,8 @@ TEST(Relayout, TakesLittleMemory) {
     for (int64_t i = 0; i < kTensors; ++i)
       tensors.push_back(
           full({512, 512}, 1.0 + static_cast<double>(i), {.placement = row({0, 1, 2, 3}), .sbp = broadcast()}));
-    const LayoutOf layouts[] = {tensor_parallel, data_parallel, data_and_tensor_parallel, two_stages, tensor_parallel};
+    const LayoutOf layouts[] = {tensor_parallel,   data_parallel,      data_and_tensor_parallel, two_stages,
+                                first_half_spread, second_half_spread, first_half_spread,        tensor_parallel};
     for (auto& layout : layouts) {
       auto moves = to(layout);
       comm::barrier();
