@@ -22,6 +22,7 @@
 #include "holon/checkpoint/formats/dequantize.h"
 #include "holon/checkpoint/formats/folder.h"
 #include "holon/checkpoint/formats/mapped_source.h"
+#include "holon/checkpoint/formats/open.h"
 #include "holon/checkpoint/formats/source.h"
 #include "holon/checkpoint/loading.h"
 #include "holon/global/slice.h"

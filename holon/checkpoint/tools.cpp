@@ -1,4 +1,6 @@
 #include "holon/checkpoint/tools.h"
+#include "holon/checkpoint/formats/folder.h"
+#include "holon/checkpoint/formats/open.h"
 
 #include <algorithm>
 #include <array>

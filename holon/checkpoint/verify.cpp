@@ -1,4 +1,5 @@
 #include "holon/checkpoint/verify.h"
+#include "holon/checkpoint/formats/open.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,5 @@
 #include "holon/checkpoint/formats/huggingface.h"
+#include "holon/checkpoint/formats/file_source.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -20,6 +20,7 @@
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/checkpoint/core/world.h"
+#include "holon/checkpoint/formats/folder.h"
 #include "holon/checkpoint/formats/huggingface.h"
 #include "holon/checkpoint/formats/saving.h"
 #include "holon/data/atomic_file.h"

@@ -2,15 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "holon/array/array.h"
 #include "holon/checkpoint/core/layout.h"
 #include "holon/checkpoint/core/read_layout.h"
-#include "holon/checkpoint/formats/folder.h"
 #include "holon/checkpoint/formats/safetensors.h"
 #include "holon/global/slice.h"
 
@@ -37,11 +34,5 @@ class Source {
 
 // The tree of a dict by name.
 std::string tree_of_names(const std::vector<TensorInfo>& tensors);
-
-// A safetensors file, or one that torch.save() wrote. Errors (RuntimeError): as SafetensorsFile and open_torch().
-std::unique_ptr<Source> open_file(const std::filesystem::path& path);
-// The same, and folders: of save(), and of Hugging Face's libraries. Errors also: a folder that is neither; Superseded,
-// where another job has replaced what was there.
-std::unique_ptr<Source> open_source(const std::filesystem::path& path);
 
 }  // namespace holon::checkpoint
