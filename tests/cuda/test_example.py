@@ -9,6 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 from harness import ranks  # noqa: E402
+from harness.text import write_text  # noqa: E402
 
 SMALL = [
     "--steps",
@@ -23,8 +24,6 @@ SMALL = [
     8,
     "--sample",
     4,
-    "--data",
-    *sorted(ROOT.glob("examples/*/*.[cp]*")),
 ]
 
 
@@ -34,7 +33,7 @@ def curve(tmp_path, n, device, flags):
         ROOT / "examples/gpt/train.py",
         n,
         240,
-        arguments=[*SMALL, *flags, "--device", device, "--curve", written],
+        arguments=[*SMALL, "--data", write_text(tmp_path), *flags, "--device", device, "--curve", written],
         EMULATED_DEVICES=2,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -272,7 +272,7 @@ def test_parts_by_name(tmp_path):
     assert holon.load(tmp_path / "x", prefix="none", strict=False) == {}
     with pytest.raises(ValueError, match="no tensor of .*x is selected by the prefix 'none'"):
         holon.load(tmp_path / "x", prefix="none")
-    with pytest.raises(TypeError, match="key_map must return a string, and returned"):
+    with pytest.raises(TypeError, match="key_map must be a KeyMap, or return a string; it returned"):
         holon.load(tmp_path / "x", key_map=len)
     with pytest.raises(ZeroDivisionError):
         holon.load(tmp_path / "x", select=lambda name: 1 / 0)

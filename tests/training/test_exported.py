@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 from harness.ranks import ROOT, environment, launch
+from harness.text import write_text
 
 sys.path.insert(0, str(ROOT / "examples/gpt"))
 import holon as flow  # noqa: E402
@@ -18,8 +19,7 @@ SMALL = f"--layers 2 --width 32 --heads {HEADS} --length {LENGTH} --batch 8 --st
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
-    text = folder / "text.py"
-    text.write_text("def f(x):\n    return x + 1\n\nclass A:\n    pass\n\n" * 2000)
+    text = write_text(folder)
     train = ["--data", text, *SMALL, "--checkpoints", folder / "run"]
     for layout in (["--dp", 2, "--tp", 2, "--graph"], ["--dp", 4, "--graph", "--steps", 9]):
         done = launch(ROOT / "examples/gpt/train.py", 4, arguments=[*train, *layout], timeout=240)

@@ -8,13 +8,13 @@ import time
 import numpy as np
 import pytest
 from harness.ranks import ROOT, environment, free_port
+from harness.text import write_text
 
 SMALL = "--layers 2 --width 32 --heads 4 --length 32 --batch 8 --lr 0.01 --seed 3 --sample 1 --steps 24".split()
 
 
 def start(tmp_path, ranks, *arguments):
-    text = tmp_path / "text.py"
-    text.write_text("def f(x):\n    return x + 1\n\nclass A:\n    pass\n\n" * 2000)
+    text = write_text(tmp_path)
     launcher = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", ranks]
     command = [
         *launcher,

@@ -84,4 +84,18 @@ Sbp JsonReader::sbp(const json& j) const {
 
 std::vector<int64_t> json_list(const Dims& dims) { return {dims.begin(), dims.end()}; }
 
+json layout_json(const SavedLayout& layout) {
+  json sbps = json::array();
+  for (auto& s : layout.nd_sbp) sbps.push_back(s.is_split() ? json(static_cast<unsigned>(s.axis)) : json("B"));
+  return {{"type", layout.device_type}, {"hierarchy", layout.hierarchy}, {"ranks", layout.ranks}, {"sbp", sbps}};
+}
+
+SavedLayout JsonReader::layout(const json& j) const {
+  SavedLayout out{text(j, "type"), counts(j, "hierarchy"), counts(j, "ranks"), {}};
+  for (auto& s : array(j, "sbp")) out.nd_sbp.push_back(sbp(s));
+  if (out.nd_sbp.empty() || out.nd_sbp.size() != out.hierarchy.size() || out.nd_sbp.size() > kMaxAxes)
+    damaged("a layout does not have one sbp for each axis of its hierarchy");
+  return out;
+}
+
 }  // namespace holon::checkpoint

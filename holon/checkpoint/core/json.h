@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "holon/array/dims.h"
+#include "holon/checkpoint/core/layout.h"
 #include "holon/global/sbp.h"
 
 namespace holon::checkpoint {
@@ -31,13 +32,16 @@ class JsonReader {
   std::vector<int64_t> counts(const nlohmann::json& object, const char* key) const;  // not negative
   Dims dims(const nlohmann::json& object, const char* key) const;
   Sbp sbp(const nlohmann::json& j) const;  // "B", or the axis that is split
+  // Errors also: not one sbp for each axis of the hierarchy.
+  SavedLayout layout(const nlohmann::json& j) const;
 
  private:
   std::string_view name_, advice_;
 };
 
-// As such a list of sizes.
+// As such a list of sizes, and such a layout.
 std::vector<int64_t> json_list(const Dims& dims);
+nlohmann::json layout_json(const SavedLayout& layout);
 
 // Whether more brackets than that are open at once somewhere.
 bool deeper_than(int most_levels, std::string_view json);

@@ -1,16 +1,12 @@
 #include "holon/checkpoint/core/layout.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/global/region_at.h"
 
 namespace holon::checkpoint {
-
-using nlohmann::json;
 
 SavedLayout layout_of(const GlobalSpec& spec) {
   const Placement& p = spec.placement;
@@ -18,20 +14,6 @@ SavedLayout layout_of(const GlobalSpec& spec) {
           {p.hierarchy().begin(), p.hierarchy().end()},
           {p.ranks().begin(), p.ranks().end()},
           {spec.nd_sbp.begin(), spec.nd_sbp.end()}};
-}
-
-json layout_json(const SavedLayout& layout) {
-  json sbps = json::array();
-  for (auto& s : layout.nd_sbp) sbps.push_back(s.is_split() ? json(static_cast<unsigned>(s.axis)) : json("B"));
-  return {{"type", layout.device_type}, {"hierarchy", layout.hierarchy}, {"ranks", layout.ranks}, {"sbp", sbps}};
-}
-
-SavedLayout parse_layout(const json& j, const JsonReader& reader) {
-  SavedLayout layout{reader.text(j, "type"), reader.counts(j, "hierarchy"), reader.counts(j, "ranks"), {}};
-  for (auto& s : reader.array(j, "sbp")) layout.nd_sbp.push_back(reader.sbp(s));
-  if (layout.nd_sbp.empty() || layout.nd_sbp.size() != layout.hierarchy.size() || layout.nd_sbp.size() > kMaxAxes)
-    reader.damaged("a layout does not have one sbp for each axis of its hierarchy");
-  return layout;
 }
 
 std::vector<HeldRegion> held_regions(const Dims& shape, const SavedLayout& layout) {

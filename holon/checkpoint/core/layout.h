@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
-#include "holon/checkpoint/core/json.h"
+#include "holon/global/sbp.h"
 #include "holon/global/slice.h"
 #include "holon/global/spec.h"
 
@@ -20,10 +19,6 @@ struct SavedLayout {
 };
 
 SavedLayout layout_of(const GlobalSpec& spec);
-
-nlohmann::json layout_json(const SavedLayout& layout);
-// Errors (RuntimeError): no JSON of this form; not one sbp for each axis of the hierarchy.
-SavedLayout parse_layout(const nlohmann::json& j, const JsonReader& reader);
 
 // A region of a tensor, and the ranks that hold it.
 struct HeldRegion {

@@ -115,7 +115,7 @@ Index parse_index(std::string_view text, std::string_view name) {
     entry.shape = reader.dims(item, "shape");
     if (!bytes_of(entry.shape, entry.dtype))
       reader.damaged(fmt::format("tensor '{}' {} is larger than any memory", tensor, entry.shape));
-    if (item.contains("layout")) entry.layout = parse_layout(item["layout"], reader);
+    if (item.contains("layout")) entry.layout = reader.layout(item["layout"]);
     for (auto& p : reader.array(item, "parts")) {
       Part part{reader.text(p, "file"), reader.dims(p, "offset"), reader.dims(p, "shape")};
       if (part.file.empty() || fs::path(part.file).filename() != part.file || part.file == "..")

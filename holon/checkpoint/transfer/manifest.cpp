@@ -87,7 +87,7 @@ Manifest parse_manifest(std::string_view text, std::string_view name) {
     if (!bytes_of(t.info.shape, t.info.dtype))
       reader.damaged(fmt::format("tensor '{}' {} is larger than any memory", printable(t.info.name), t.info.shape));
     if (item.contains("layout")) {
-      t.layout = parse_layout(item["layout"], reader);
+      t.layout = reader.layout(item["layout"]);
       check_layout(*t.layout, t, out.addresses.size(), reader);
     }
     out.tensors.push_back(std::move(t));

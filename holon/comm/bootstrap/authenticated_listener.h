@@ -1,8 +1,6 @@
 // Listening sockets whose connections count once both sides have proven that they know the token (handshake.h).
 #pragma once
 
-#include <poll.h>
-
 #include <cstdint>
 #include <list>
 #include <string>
@@ -11,6 +9,8 @@
 #include "holon/comm/bootstrap/connection.h"
 #include "holon/comm/bootstrap/handshake.h"
 #include "holon/comm/bootstrap/socket.h"
+
+struct pollfd;
 
 namespace holon::comm {
 

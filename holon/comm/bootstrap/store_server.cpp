@@ -356,7 +356,7 @@ class StoreServer::Loop {
     std::erase_if(waiters_, [](const Waiter& w) { return w.index < 0; });
     for (auto& [id, c] : connections_) {
       const bool gathers =
-          std::any_of(waiters_.begin(), waiters_.end(), [&](const Waiter& w) { return w.connection == id; });
+          std::any_of(waiters_.begin(), waiters_.end(), [&, id = id](const Waiter& w) { return w.connection == id; });
       if (c.known() && !gathers) reply(c, StoreStatus::kTimeout, {});
     }
   }
@@ -430,7 +430,7 @@ class StoreServer::Loop {
   void drop(uint64_t id) {
     std::erase_if(waiters_, [&](const Waiter& w) { return w.connection == id; });
     for (auto& [key, g] : gatherings_)
-      std::erase_if(g.holders, [&](const auto& holder) {
+      std::erase_if(g.holders, [&, &g = g](const auto& holder) {
         if (holder.second != id) return false;
         g.values.erase(holder.first);
         return true;
