@@ -30,7 +30,7 @@ HOLON_OP(movedim, "movedim(Tensor x, int[] source, int[] destination) -> Tensor"
       uint32_t from = axes_mask(c, "source"_attr, x.ndim());
       axes_mask(c, "destination"_attr, x.ndim());
       Dims order = Dims::filled(x.ndim(), -1);
-      for (size_t i = 0; i < source.size(); ++i)
+      for (size_t i = 0; i < source.size() && x.ndim() > 0; ++i)  // a 0-d tensor takes axis 0, and has none
         order[normalize_axis(destination[i], x.ndim(), "movedim")] = normalize_axis(source[i], x.ndim(), "movedim");
       int next = 0;
       for (auto& o : order) {
@@ -76,7 +76,7 @@ HOLON_OP(roll, "roll(Tensor x, int[] shifts, int[]? dims=None) -> Tensor")
       const Tensor& x = c.in(0);
       auto shifts = c.ints("shifts"_attr);
       auto rolled = [](const Tensor& t, int64_t by, int d) {
-        int64_t n = t.shape()[d];
+        const int64_t n = t.ndim() == 0 ? 1 : t.shape()[d];  // a 0-d tensor takes axis 0
         if (n == 0) return t;
         by = (by % n + n) % n;
         return by == 0 ? t : cat({slice(t, d, n - by, n), slice(t, d, 0, n - by)}, d);

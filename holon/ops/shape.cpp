@@ -415,7 +415,8 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
     .autocast(Autocast::kPromote)
     .promotes()
     .infer([](Infer& c) {
-      c.require(c.ndim(0) > 0, "0-d tensors cannot be concatenated", "Use stack().");
+      for (size_t i = 0; i < c.n_in(); ++i)
+        c.require(c.ndim(i) > 0, "0-d tensors cannot be concatenated", "Use stack().");
       size_t first = 0;  // that is not [0]
       while (first + 1 < c.n_in() && is_nothing(c.shape(first))) ++first;
       int d = c.axis("dim"_attr, first);

@@ -6,12 +6,14 @@ namespace holon::testing {
 static const Samples samples([](const Samples::Add& add) {
   add("movedim", {x({5, 2, 3})}, {{"source", Dims{0}}, {"destination", Dims{-1}}});
   add("movedim", {x({5, 2, 3})}, {{"source", Dims{0, 2}}, {"destination", Dims{1, 0}}});
+  add("movedim", {x({})}, {{"source", Dims{0}}, {"destination", Dims{-1}}});
   add("fliplr", {x({5, 3})});
   add("flipud", {x({5, 3})});
   for (int k : {0, 1, 2, -1}) add("rot90", {x({5, 3})}, {{"k", k}});
   add("roll", {x({5, 3})}, {{"shifts", Dims{2}}, {"dims", Dims{0}}});
   add("roll", {x({5, 3})}, {{"shifts", Dims{-7, 1}}, {"dims", Dims{0, -1}}});
   add("roll", {x({5, 3})}, {{"shifts", Dims{4}}});
+  add("roll", {x({})}, {{"shifts", Dims{4}}, {"dims", Dims{-1}}});
   add("repeat", {x({5, 3})}, {{"repeats", Dims{2, 1}}});
   add("repeat", {x({5})}, {{"repeats", Dims{2, 3}}});
   add("repeat", {x({5, 3})}, {{"repeats", Dims{0, 2}}});
