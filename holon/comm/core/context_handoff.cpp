@@ -33,7 +33,7 @@ bool inherit_in_handoff(std::function<void()> (*capture)()) {
 
 struct ContextHandoff::Scope::State {
   ~State() {
-    if (!context) return;  // making it has failed
+    if (!context) return;          // making it has failed
     ContextGuard guard(*context);  // for the parts that look at it when they go
     context.reset();
   }

@@ -131,11 +131,12 @@ std::string wrong(const Case& c, const std::vector<Array>& parts) {
         if (!spec.nd_sbp[a].is_partial()) k.push_back(at[a]);
       if (k == key) index = i;
     }
-    for_each_element(c.shape, region_of(c.shape, spec.placement, spec.nd_sbp, index), [&, &sum = sum](int64_t i, int64_t element) {
-      if (text.empty() && sum[static_cast<size_t>(i)] != static_cast<double>(value_of(element)))
-        text = fmt::format("element {} at place {} is {}, not {}", element, index, sum[static_cast<size_t>(i)],
-                           value_of(element));
-    });
+    for_each_element(c.shape, region_of(c.shape, spec.placement, spec.nd_sbp, index),
+                     [&, &sum = sum](int64_t i, int64_t element) {
+                       if (text.empty() && sum[static_cast<size_t>(i)] != static_cast<double>(value_of(element)))
+                         text = fmt::format("element {} at place {} is {}, not {}", element, index,
+                                            sum[static_cast<size_t>(i)], value_of(element));
+                     });
   }
   return text;
 }
