@@ -69,20 +69,23 @@ def rank(folder):
     for name, where, sbp in [("as it was saved", everywhere, S(0)), ("split along another axis", everywhere, S(1))]:
         load = together(lambda where=where, sbp=sbp: flow.load(parts, map_location=where, sbp=sbp) and None)
         note(f"io: load 512 MiB from the page cache, 2 ranks, {name}", load, "dd, 2 processes", disk)
-        before = flow.checkpoint.bytes_read()
+        before = flow._C.bytes_read()
         flow.load(parts, map_location=where, sbp=sbp)
-        read = float(flow.tensor(flow.checkpoint.bytes_read() - before).to_global(everywhere, flow.sbp.partial_sum))
+        read = float(flow.tensor(flow._C.bytes_read() - before).to_global(everywhere, flow.sbp.partial_sum))
         if me == 0:
             emit(f"io: bytes read, {name}", read / 2**20, "MiB", "the bytes needed", BYTES / read)
 
-    checkpoints = flow.checkpoint.Checkpointer(steps, keep=1, asynchronous=True)
+    module = flow.nn.Module()
+    for name, t in tensors.items():
+        module.register_buffer(name, t)
+    checkpoints = flow.checkpoint.Checkpointer(steps, keep=1, asynchronous=True, module=module)
     number = iter(range(1000))
 
     def stop():
         checkpoints.wait()
         flow.comm.barrier()
         start = time.perf_counter()
-        checkpoints.save(next(number), tensors)
+        checkpoints.save(next(number))
         return time.perf_counter() - start
 
     copy = memcpy(mine)
@@ -92,12 +95,10 @@ def rank(folder):
     if me == 0:
         shutil.rmtree(parts), shutil.rmtree(steps)
     os.remove(raw)
-    tensors |= {f"{k} again": t * 1 for k, t in tensors.items()}  # 1 GiB
+    for name, t in tensors.items():
+        module.register_buffer(f"{name} again", t * 1)  # 1 GiB
 
     first, second = (flow.placement("cpu", [r]) for r in range(RANKS))
-    module = flow.nn.Module()
-    for name, t in tensors.items():
-        module.register_buffer(name, t)
     flow.relayout(module, (first, B))
     for name, places, share in [
         ("rank 0 -> rank 1 -> rank 0", [(second, B), (first, B)], 1),
