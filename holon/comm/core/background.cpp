@@ -33,7 +33,7 @@ struct Work::State {
 
   std::mutex mutex;
   std::condition_variable changed;
-  const ForkMark mark;
+  const ForkMark mark = {};
   std::atomic<bool> done = false;
   std::exception_ptr error;
   CommStats stats;  // of the job, until a wait() has taken them

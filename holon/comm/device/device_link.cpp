@@ -53,7 +53,7 @@ struct DeviceLink::Making {
   std::unique_ptr<LinkMail> mail;
   std::unique_ptr<DeviceWire> wire;
   std::string why;  // kNone
-  const ForkMark mark;
+  const ForkMark mark = {};
 
   std::string give_up(int64_t since_ns) const {
     const int peer = world->rank() == from ? to : from;
