@@ -3,10 +3,13 @@
 same run.
 
 dd writes and reads as many bytes, in two processes at once, and like a save waits until they are on the disk. memcpy is
-NumPy's copy of this rank's bytes, on both ranks at once, into memory that is there. One JSON object a line.
+NumPy's copy of this rank's bytes, on both ranks at once, into memory that is there, unless it says otherwise: a
+relayout frees an old part only when the new one is made, and the system clears each new page first. One JSON object a
+line.
 """
 
 import json
+import mmap
 import os
 import shutil
 import statistics
@@ -37,10 +40,12 @@ def rank(folder):
     everywhere = flow.placement.all("cpu")
     me = flow.env.get_rank()
 
-    def together(f):
-        """Median seconds of the slower rank; of f's, if it returns seconds."""
+    def together(f, before=None):
+        """Median seconds of the slower rank; of f's, if it returns seconds. before() is not counted."""
         times = []
         for _ in range(REPEATS):
+            if before:
+                before()
             flow.comm.barrier()
             start = time.perf_counter()
             own = f()
@@ -50,6 +55,12 @@ def rank(folder):
 
     def dd(*arguments):
         subprocess.run(["dd", "bs=4M", "status=none", *arguments], check=True)
+
+    def forget(*files):
+        """Takes the files, which are on the disk, out of the page cache."""
+        for name in files:
+            with open(name, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def memcpy(bytes):
         source, target = np.ones(bytes // 4, "f4"), np.zeros(bytes // 4, "f4")
@@ -65,6 +76,11 @@ def rank(folder):
 
     disk = together(lambda: dd("if=/dev/zero", f"of={raw}", f"count={mine >> 22}", "conv=fsync"))
     note("io: save 512 MiB, 2 ranks", together(lambda: flow.save(tensors, parts)), "dd, 2 processes, fsync", disk)
+    cold = together(lambda: dd(f"if={raw}", "of=/dev/null"), lambda: forget(raw))
+    load = together(
+        lambda: flow.load(parts, map_location=everywhere, sbp=S(0)) and None, lambda: forget(*Path(parts).iterdir())
+    )
+    note("io: load 512 MiB from the disk, 2 ranks, as it was saved", load, "dd, 2 processes", cold)
     disk = together(lambda: dd(f"if={raw}", "of=/dev/null"))
     for name, where, sbp in [("as it was saved", everywhere, S(0)), ("split along another axis", everywhere, S(1))]:
         load = together(lambda where=where, sbp=sbp: flow.load(parts, map_location=where, sbp=sbp) and None)
@@ -100,10 +116,10 @@ def rank(folder):
 
     first, second = (flow.placement("cpu", [r]) for r in range(RANKS))
     flow.relayout(module, (first, B))
-    for name, places, share in [
-        ("rank 0 -> rank 1 -> rank 0", [(second, B), (first, B)], 1),
-        ("S(0) -> S(1) -> S(0)", [(everywhere, S(1)), (everywhere, S(0))], 1 / 4),
-        ("S(0) -> B", [(everywhere, B), (everywhere, S(0))], 1 / 2),
+    for name, places, sizes in [
+        ("rank 0 -> rank 1 -> rank 0", [(second, B), (first, B)], [0, 2 * BYTES]),
+        ("S(0) -> S(1) -> S(0)", [(everywhere, S(1)), (everywhere, S(0))], [BYTES, BYTES]),
+        ("S(0) -> B", [(everywhere, B), (everywhere, S(0))], [2 * BYTES, 2 * BYTES]),
     ]:
         flow.relayout(module, places[-1])
         times = [[], []]
@@ -115,20 +131,22 @@ def rank(folder):
                 flow.comm.barrier()
                 kept.append(time.perf_counter() - start)
         seconds = statistics.median(times[0])
-        moved = int(2 * BYTES * share)  # that one rank receives
-        source, target = np.ones(moved // 4, "f4"), np.zeros(moved // 4, "f4")
-        copies = []
-        for _ in range(REPEATS):
-            flow.comm.barrier()
-            start = time.perf_counter()
-            if share < 1 or me == 0:
-                np.copyto(target, source)
-            flow.comm.barrier()
-            copies.append(time.perf_counter() - start)
+        source = np.ones(max(sizes[me], 4) // 4, "f4")
+        for against, target in [
+            ("memcpy of each rank's new parts", np.zeros_like(source)),
+            ("memcpy of each rank's new parts into shared memory that is new", None),
+        ]:
+            copies = []
+            for _ in range(REPEATS):
+                new = None if target is not None else mmap.mmap(-1, source.nbytes)
+                flow.comm.barrier()
+                start = time.perf_counter()
+                np.copyto(np.frombuffer(new, "f4") if new is not None else target, source)
+                flow.comm.barrier()
+                copies.append(time.perf_counter() - start)
+            if me == 0:
+                emit(f"io: relayout of 1 GiB, {name}", seconds, "s", against, statistics.median(copies) / seconds)
         del source, target
-        if me == 0:
-            copy = statistics.median(copies)
-            emit(f"io: relayout of 1 GiB, {name}", seconds, "s", "memcpy of what each rank receives", copy / seconds)
 
 
 def main():

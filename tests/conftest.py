@@ -1,6 +1,7 @@
 """Fast tests first, those marked slow last, so that a plain mistake shows within seconds."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -9,6 +10,8 @@ for folder in (ROOT / "tests", ROOT / "python"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a job of a shell in the background: so would all be it starts
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("HOLON_MACHINE_COSTS", "fixed")  # plans do not depend on how busy the machine is
 
 

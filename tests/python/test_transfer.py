@@ -175,7 +175,6 @@ RECEIVE = "report(lambda: flow.receive(address, timeout=float(sys.argv[2])))"
 def test_ctrl_c_ends_a_wait(jobs):
     at = address()
     interrupted = """
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job of a shell in the background ignores it
 try:
     print("waits", flush=True)
     CALL

@@ -93,7 +93,6 @@ def test_ctrl_c_interrupts_every_rank(cell, tmp_path):
         textwrap.dedent(f"""
         import os, signal, threading, time
         import holon as flow
-        signal.signal(signal.SIGINT, signal.default_int_handler)
         world = flow.world(3)
         world.run({START!r} + "import os, signal, threading, time")
         for _ in range(3):

@@ -54,6 +54,7 @@ def test_a_missing_file_is_an_error(verb):
     [
         ("badly_formatted.cpp", "int  f( ) ;\n", "clang-format-violations"),
         ("badly_formatted.py", "x = ( 1 )\n", "badly_formatted.py"),
+        ("badly_formatted.md", "```python\nx = ( 1 )\n```\n", "badly_formatted.md"),
         ("unused.py", "import os\n", "F401"),
     ],
 )
