@@ -1,5 +1,5 @@
 // What a call from C++ costs beside its kernel: 4x4 tensors, local, recorded, and global on one rank. One JSON object a
-// line; ratio is the goal (0.3 us more than the kernel; global 0.5 us more than local) over what was measured.
+// line; ratio is the goal (0.3 us more than the kernel, recorded 0.25; global 0.5 us more than local) over what was measured.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -53,6 +53,6 @@ int main() {
   double recorded = microseconds([&] { flow::add(wx, y); });
   report("local add", add, "its kernel", add_kernel, 0.3);
   report("local matmul", matmul, "its kernel", matmul_kernel, 0.3);
-  report("recorded add", recorded, "its kernel", add_kernel, 0.3);
+  report("recorded add", recorded, "its kernel", add_kernel, 0.25);
   report("global add", global_add, "the local one", add, 0.5);
 }

@@ -34,19 +34,17 @@ Array Array::placeholder(const Dims& shape, const Dims& strides, DType dtype, De
 }
 
 Array Array::empty(const Dims& shape, DType dtype, Device device) {
+  return empty_strided(shape, contiguous_strides(shape), dtype, device);
+}
+
+Array Array::empty_strided(const Dims& shape, const Dims& strides, DType dtype, Device device) {
   Array a;
   const size_t bytes = checked_bytes(shape, dtype);
   a.storage = allocate_storage(bytes, device);
   a.shape = shape;
-  a.strides = contiguous_strides(shape);
+  a.strides = strides;
   a.dtype = dtype;
   a.device = device;
-  return a;
-}
-
-Array Array::empty_strided(const Dims& shape, const Dims& strides, DType dtype, Device device) {
-  Array a = empty(shape, dtype, device);
-  a.strides = strides;
   return a;
 }
 

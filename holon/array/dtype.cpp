@@ -7,13 +7,6 @@
 
 namespace holon {
 
-size_t size_bytes(DType dtype) {
-  constexpr uint8_t kSize[] = {1, 1, 1, 4, 8, 2, 2, 4, 8};
-  return kSize[static_cast<int>(dtype)];
-}
-
-bool is_floating(DType dtype) { return dtype >= DType::kFloat16; }
-
 int category(DType dtype) { return is_floating(dtype) ? 2 : dtype == DType::kBool ? 0 : 1; }
 
 const char* name(DType dtype) {

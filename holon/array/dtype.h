@@ -25,8 +25,11 @@ inline constexpr DType float32 = DType::kFloat32;
 inline constexpr DType float64 = DType::kFloat64;
 
 // Of one element; whether it is floating point, what promotion compares, and its text.
-size_t size_bytes(DType dtype);
-bool is_floating(DType dtype);
+constexpr size_t size_bytes(DType dtype) {
+  constexpr uint8_t kSize[] = {1, 1, 1, 4, 8, 2, 2, 4, 8};
+  return kSize[static_cast<int>(dtype)];
+}
+constexpr bool is_floating(DType dtype) { return dtype >= DType::kFloat16; }
 int category(DType dtype);                                // 0 bool, 1 integer, 2 floating point
 const char* name(DType dtype);                            // "float32"
 std::ostream& operator<<(std::ostream& to, DType dtype);  // its name
