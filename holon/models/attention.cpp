@@ -10,6 +10,7 @@
 #include "holon/ops/create.h"
 #include "holon/ops/scan.h"
 #include "holon/ops/shape.h"
+#include "holon/ops/unary.h"
 
 namespace holon::models {
 
@@ -32,6 +33,17 @@ bool is_split(const Tensor& x, int axis) {
 Tensor repeated(const Tensor& x, int64_t times) {
   const int64_t b = x.size(0), h = x.size(1), t = x.size(2), d = x.size(3);
   return expand(unsqueeze(x, 2), {b, h, times, t, d}).reshape({b, h * times, t, d});
+}
+
+// [1, 1, queries, keys]: the keys up to a query's place, beside the queries.
+Tensor keys_before(const Tensor& query) {
+  NoGradGuard guard;
+  const int64_t length = query.size(2);
+  ArangeOptions whole;
+  if (query.is_global())
+    whole = {.placement = query.placement(), .sbp = NdSbp::filled(query.nd_sbp().size(), sbp::broadcast())};
+  const Tensor places = arange(length, {}, int64_t{1}, whole);
+  return le(places.reshape({1, 1, 1, length}), places.reshape({1, 1, length, 1}));
 }
 
 // Finite, so that a query that sees no key has numbers, too.
@@ -89,8 +101,8 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
   if (times > 1 && !shared) k = repeated(k, times), v = repeated(v, times);
   Tensor mask = s.mask;
   if (o.bias.defined()) {
-    mask = o.bias;
-    if (s.mask.defined()) mask = masked_fill(mask, logical_not(s.mask), lowest(mask.dtype()));
+    const Tensor seen = s.mask.defined() || !s.causal ? s.mask : keys_before(query);
+    mask = seen.defined() ? masked_fill(o.bias, logical_not(seen), lowest(o.bias.dtype())) : o.bias;
   }
   const bool causal = s.causal && !mask.defined();
   return merge_heads(scaled_dot_product_attention(query, k, v, mask, o.dropout, causal,

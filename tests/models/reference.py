@@ -168,7 +168,8 @@ def draw(model, torch):
             p.copy_(noise * 0.15 if p.ndim > 1 else noise * 0.1 + (0.0 if name.endswith("bias") else 1.0))
         for name, b in model.named_buffers():
             if name.endswith(("running_mean", "running_var")):
-                b.copy_(torch.rand(b.shape, generator=generator) + 0.5)
+                noise = torch.rand(b.shape, generator=generator)
+                b.copy_(noise * 0.2 if name.endswith("mean") else noise + 0.5)
 
 
 def write(folder, name, torch, transformers):
