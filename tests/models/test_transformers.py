@@ -32,6 +32,15 @@ LAYOUTS = [
     {"dp": 2, "tp": 2, "pp": 2},
     {"dp": 2, "tp": 4},
 ]
+# For experts, too: 4 of Mixtral's, 6 of Qwen3-MoE's.
+EXPERTS = [
+    {"ep": 2},
+    {"dp": 2, "ep": 2},
+    {"tp": 2, "ep": 2},
+    {"pp": 2, "ep": 2},
+    {"dp": 2, "tp": 2, "ep": 2},
+    {"tp": 2, "pp": 2, "ep": 2},
+]
 TOLERANCE = 1e-5
 # Without rotary embeddings a bias of the keys adds the same to all scores of a query: its gradient is 0, and what both
 # have is rounding, which is measured by the largest gradient.
@@ -104,9 +113,16 @@ def compare(folder, way, layout):
     return in_logits, in_gradients
 
 
+def cases():
+    for name, (class_name, _, ways) in CASES.items():
+        for way in ways:
+            for layout in LAYOUTS + (EXPERTS if class_name.startswith(("Mixtral", "Qwen3Moe")) else []):
+                text = "-".join(f"{k}{n}" for k, n in layout.items()) or "one"
+                yield pytest.param(name, way, layout, id=f"{name}-{way}-{text}")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: "-".join(f"{k}{n}" for k, n in x.items()) or "one")
-@pytest.mark.parametrize("name, way", [(name, way) for name, case in CASES.items() for way in case[2]])
+@pytest.mark.parametrize("name, way, layout", cases())
 def test_as_transformers(references, name, way, layout):
     in_logits, in_gradients = compare(references / name, way, layout)
     assert in_logits <= TOLERANCE
