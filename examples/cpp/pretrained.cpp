@@ -1,5 +1,5 @@
-// A model from a checkpoint of transformers, under two layouts: one of the two ranks' tensor parallel, one of their data
-// parallel. The loss and a gradient are the same. Without a folder, a small checkpoint is made first.
+// A model from a checkpoint of transformers, under two layouts: one of the two ranks' tensor parallel, one of their
+// data parallel. The loss and a gradient are the same. Without a folder, a small checkpoint is made first.
 //   holon-launch --nproc_per_node 2 ./pretrained [FOLDER]
 #include <holon/holon.h>
 #include <holon/models.h>
@@ -25,7 +25,7 @@ struct Result {
 Result step(const std::string& folder, const models::Parallel& parallel) {
   auto model = models::from_pretrained(folder, parallel);
   // Every rank has the same tokens, and the model's layout says which of them each rank works on.
-  auto ids = flow::arange(4 * 16).reshape({4, 16}) * 7 % 96;
+  auto ids = flow::remainder(flow::arange(4 * 16).reshape({4, 16}) * 7, 96);
   auto loss = model.loss(ids, ids);
   loss.backward();
   auto weight = model.get_parameter("model.layers.0.mlp.up_proj.weight");

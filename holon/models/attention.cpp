@@ -35,7 +35,7 @@ Tensor repeated(const Tensor& x, int64_t times) {
   return expand(unsqueeze(x, 2), {b, h, times, t, d}).reshape({b, h * times, t, d});
 }
 
-// [1, 1, queries, keys]: the keys up to a query's place, beside the queries.
+// [1, 1, queries, keys]: the keys up to a query's place, on the query's ranks.
 Tensor keys_before(const Tensor& query) {
   NoGradGuard guard;
   const int64_t length = query.size(2);
@@ -75,7 +75,8 @@ Sequence sequence_of(const Dims& shape, const Inputs& in, const Layout& layout, 
   else if (in.position_ids.defined() && !in.attention_mask.defined() && o.causal)
     documents = documents_of(s.positions);
   if (documents.defined())
-    also(eq(documents.reshape({documents.size(0), 1, length, 1}), documents.reshape({documents.size(0), 1, 1, length})));
+    also(
+        eq(documents.reshape({documents.size(0), 1, length, 1}), documents.reshape({documents.size(0), 1, 1, length})));
   const bool windowed = o.window > 0 && o.window < length;
   if (mask.defined() || windowed) {
     const Tensor query = count().reshape({1, 1, length, 1}), key = count().reshape({1, 1, 1, length});
@@ -105,8 +106,8 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
     mask = seen.defined() ? masked_fill(o.bias, logical_not(seen), lowest(o.bias.dtype())) : o.bias;
   }
   const bool causal = s.causal && !mask.defined();
-  return merge_heads(scaled_dot_product_attention(query, k, v, mask, o.dropout, causal,
-                                                  {.scale = o.scale, .enable_gqa = shared}));
+  return merge_heads(
+      scaled_dot_product_attention(query, k, v, mask, o.dropout, causal, {.scale = o.scale, .enable_gqa = shared}));
 }
 
 }  // namespace holon::models

@@ -35,8 +35,8 @@ struct AttendOptions {
   double dropout = 0;
   Tensor bias{};  // added to the scores, [1 or batch, heads, queries, keys]
 };
-// Attention of queries [batch, heads, length, width] over keys and values, whose heads may be fewer, each for as many of
-// the queries': [batch, length, heads * width]. The one place that keys and values go through.
+// Attention of queries [batch, heads, length, width] over keys and values, whose heads may be fewer, each for as many
+// of the queries': [batch, length, heads * width]. The one place that keys and values go through.
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Sequence& sequence,
               const AttendOptions& options = {});
 

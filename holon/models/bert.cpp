@@ -23,7 +23,8 @@ BertConfig BertConfig::from(const Config& c) {
   out.intermediate_size = c.integer("intermediate_size");
   out.max_position_embeddings = c.integer("max_position_embeddings", 512);
   out.type_vocab_size = c.integer("type_vocab_size", 2);
-  if (c.lists("pad_token_id")) out.pad_token_id = c.has("pad_token_id") ? std::optional(c.integer("pad_token_id")) : std::nullopt;
+  if (c.lists("pad_token_id"))
+    out.pad_token_id = c.has("pad_token_id") ? std::optional(c.integer("pad_token_id")) : std::nullopt;
   out.layer_norm_eps = c.number("layer_norm_eps", 1e-12);
   out.initializer_range = c.number("initializer_range", 0.02);
   out.hidden_dropout_prob = c.number("hidden_dropout_prob", 0.1);
@@ -107,10 +108,9 @@ BertEmbeddings::BertEmbeddings(const BertConfig& c, const Layout& l)
 
 Tensor BertEmbeddings::forward(const Tensor& ids, const Tensor& types, const Tensor& positions) const {
   const Tensor words = word_embeddings(ids).to_global(layout_.placement, layout_.rows);
-  const Tensor type = types.defined() ? types
-                                      : zeros({1, ids.size(1)}, {.placement = layout_.placement,
-                                                                 .sbp = layout_.whole,
-                                                                 .dtype = int64});
+  const Tensor type = types.defined()
+      ? types
+      : zeros({1, ids.size(1)}, {.placement = layout_.placement, .sbp = layout_.whole, .dtype = int64});
   return dropout(norm(words + token_type_embeddings(type) + position_embeddings(positions)));
 }
 
@@ -149,9 +149,11 @@ BertHeadTransform::BertHeadTransform(const BertConfig& c, const Layout& l)
 Bert::Bert(const BertConfig& c, const std::vector<Layout>& layouts)
     : bert(register_module("bert", BertEncoder(c, layouts))),
       transform(register_module("transform", BertHeadTransform(c, layouts.back()))),
-      bias(register_parameter("bias", zeros({c.vocab_size}, {.placement = layouts.back().placement,
-                                                             .sbp = layouts.back().tensor_parallel(0),
-                                                             .dtype = layouts.back().dtype}))),
+      bias(register_parameter("bias",
+                              zeros({c.vocab_size},
+                                    {.placement = layouts.back().placement,
+                                     .sbp = layouts.back().tensor_parallel(0),
+                                     .dtype = layouts.back().dtype}))),
       layouts_(layouts) {
   draw_parameters(*this, c.initializer_range);
 }

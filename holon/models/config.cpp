@@ -60,10 +60,10 @@ Json json_of(const Value& v) {
 }  // namespace
 
 Config::Config(std::string_view json, std::string source) : source_(std::move(source)) {
-  Json parsed = checkpoint::deeper_than(kMostLevels, json) ? Json(Json::value_t::discarded)
-                                                           : Json::parse(json, nullptr, false);
+  Json parsed =
+      checkpoint::deeper_than(kMostLevels, json) ? Json(Json::value_t::discarded) : Json::parse(json, nullptr, false);
   if (!parsed.is_object())
-    fail_value("models: {} is no JSON object of at most {} levels. Give the config.json of a checkpoint.", source_,
+    fail_value("models: {} is not a JSON object of at most {} levels. Give the config.json of a checkpoint.", source_,
                kMostLevels);
   members_ = value_of(parsed).dict();
 }

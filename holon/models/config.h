@@ -18,7 +18,7 @@ namespace holon::models {
 class Config {
  public:
   Config() = default;
-  // Errors (ValueError): no JSON, or no object. source: for messages.
+  // Errors (ValueError): something other than a JSON object. source: for messages.
   explicit Config(std::string_view json, std::string source = "the configuration");
   // That of DIR/config.json. Errors (RuntimeError): it cannot be read.
   static Config read(const FilePath& folder);

@@ -52,9 +52,9 @@ Gpt2Config Gpt2Config::from(const Config& c) {
 Conv1D::Conv1D(int64_t in, int64_t out, Divided divided, const Layout& l) {
   const bool outputs = divided == Divided::kOutputs;
   weight = register_parameter("weight", nn::blank({in, out}, l.placement, l.tensor_parallel(outputs ? 1 : 0), l.dtype));
-  bias = register_parameter("bias", zeros({out}, {.placement = l.placement,
-                                                  .sbp = outputs ? l.tensor_parallel(0) : l.whole,
-                                                  .dtype = l.dtype}));
+  bias = register_parameter(
+      "bias",
+      zeros({out}, {.placement = l.placement, .sbp = outputs ? l.tensor_parallel(0) : l.whole, .dtype = l.dtype}));
 }
 
 Tensor Conv1D::forward(const Tensor& x) const { return linear(x, weight.transpose(0, 1), bias); }
@@ -101,7 +101,8 @@ Gpt2Decoder::Gpt2Decoder(const Gpt2Config& c, const std::vector<Layout>& layouts
       ln_f(nn::LayerNorm({c.n_embd}, layer_norm_options(layouts.back(), c.layer_norm_epsilon))),
       layouts_(layouts) {
   check_stages(kName, c.n_layer, layouts);
-  for (int64_t i = 0; i < c.n_layer; ++i) h.push_back(Gpt2Block(c, i, at_index(layouts, stage_of(i, c.n_layer, layouts))));
+  for (int64_t i = 0; i < c.n_layer; ++i)
+    h.push_back(Gpt2Block(c, i, at_index(layouts, stage_of(i, c.n_layer, layouts))));
   register_module("h", h);
   register_module("ln_f", ln_f);
 }
@@ -168,8 +169,9 @@ CheckpointNames Gpt2::checkpoint_names() const {
     names.rules.push_back({{attn + "q.weight", attn + "k.weight", attn + "v.weight"},
                            {attn + "c_attn.weight"},
                            {.kind = checkpoint::KeyRule::kSplit, .axis = 1}});
-    names.rules.push_back(
-        {{attn + "q.bias", attn + "k.bias", attn + "v.bias"}, {attn + "c_attn.bias"}, {.kind = checkpoint::KeyRule::kSplit}});
+    names.rules.push_back({{attn + "q.bias", attn + "k.bias", attn + "v.bias"},
+                           {attn + "c_attn.bias"},
+                           {.kind = checkpoint::KeyRule::kSplit}});
   }
   return names;
 }

@@ -14,7 +14,8 @@ bool is_integer(DType t) { return t == int64 || t == int32; }
 
 bool names(std::string_view list, std::string_view name) {
   for (size_t at = 0; (at = list.find(name, at)) != std::string_view::npos; at += name.size())
-    if ((at == 0 || list[at - 1] == ' ') && (at + name.size() == list.size() || list[at + name.size()] == ',')) return true;
+    if ((at == 0 || list[at - 1] == ' ') && (at + name.size() == list.size() || list[at + name.size()] == ','))
+      return true;
   return false;
 }
 
@@ -29,7 +30,7 @@ void check_ids(const char* model, const char* what, const Tensor& ids, int64_t e
   NoGradGuard guard;
   const int64_t low = amin(ids).item().as_int(), high = amax(ids).item().as_int();
   if (low < 0 || high >= end)
-    fail(ErrorKind::kIndex, "{}: {} hold {}, which is outside of [0, {}). Use the tokenizer of this checkpoint.", model,
+    fail(ErrorKind::kIndex, "{}: {} hold {}, which is not in [0, {}). Use the tokenizer of this checkpoint.", model,
          what, low < 0 ? low : high, end);
 }
 
@@ -41,12 +42,10 @@ void check_length(const char* model, int64_t length, int64_t positions) {
 }
 
 void check_inputs(const char* model, const Inputs& in, const Tensor& ids, std::string_view known) {
-  const std::pair<const char*, const Tensor&> all[] = {{"attention_mask", in.attention_mask},
-                                                       {"position_ids", in.position_ids},
-                                                       {"document_ids", in.document_ids},
-                                                       {"token_type_ids", in.token_type_ids},
-                                                       {"decoder_input_ids", in.decoder_input_ids},
-                                                       {"decoder_attention_mask", in.decoder_attention_mask}};
+  const std::pair<const char*, const Tensor&> all[] = {
+      {"attention_mask", in.attention_mask},       {"position_ids", in.position_ids},
+      {"document_ids", in.document_ids},           {"token_type_ids", in.token_type_ids},
+      {"decoder_input_ids", in.decoder_input_ids}, {"decoder_attention_mask", in.decoder_attention_mask}};
   for (auto& [name, t] : all) {
     if (!t.defined()) continue;
     if (!names(known, name))

@@ -18,8 +18,8 @@ nn::RmsNormModuleOptions rms_norm_options(const Layout& layout, double eps);
 nn::EmbeddingOptions vocabulary_options(const Layout& layout);
 nn::EmbeddingOptions table_options(const Layout& layout);
 
-// Elementwise functions by their names in config.json: "gelu", "gelu_new", "relu", "silu", ... Errors (ValueError), when
-// it is made: another name.
+// Elementwise functions by their names in config.json: "gelu", "gelu_new", "relu", "silu", ... Errors (ValueError),
+// when it is made: another name.
 class Activation {
  public:
   Activation(const char* model, const std::string& name);

@@ -56,8 +56,8 @@ int64_t stage_of(int64_t layer, int64_t n_layers, const std::vector<Layout>& lay
 
 void check_stages(const char* model, int64_t n_layers, const std::vector<Layout>& layouts) {
   if (n_layers < static_cast<int64_t>(layouts.size()))
-    fail_value("{}: {} layers are fewer than the {} stages of pp. Each stage needs a layer: choose a smaller pp.", model,
-               n_layers, layouts.size());
+    fail_value("{}: {} layers are fewer than the {} stages of pp. Each stage needs a layer: choose a smaller pp.",
+               model, n_layers, layouts.size());
 }
 
 void check_divides(const char* model, const char* what, int64_t n, const Layout& layout) {

@@ -32,7 +32,8 @@ std::vector<int64_t> windows_of(const Config& c, const std::string& type, int64_
     if (!kinds.empty() && kinds.size() != windows.size())
       fail_value("models: {}: layer_types has {} entries for {} layers.", c.source(), kinds.size(), n_layers);
     for (int64_t i = 0; i < n_layers; ++i) {
-      const std::string kind = kinds.empty() ? (i >= first ? "sliding_attention" : "full_attention") : at_index(kinds, i);
+      const std::string kind =
+          kinds.empty() ? (i >= first ? "sliding_attention" : "full_attention") : at_index(kinds, i);
       if (kind != "sliding_attention" && kind != "full_attention")
         fail_value("models: {}: layer {} is of type '{}'; it must be full_attention or sliding_attention.", c.source(),
                    i, kind);
@@ -75,7 +76,8 @@ LlamaConfig LlamaConfig::from(const Config& c) {
   out.num_hidden_layers = c.integer("num_hidden_layers");
   out.num_attention_heads = c.integer("num_attention_heads");
   out.num_key_value_heads = c.integer("num_key_value_heads", out.num_attention_heads);
-  out.head_dim = c.integer("head_dim", type == "qwen3" ? 128 : out.hidden_size / std::max<int64_t>(1, out.num_attention_heads));
+  out.head_dim =
+      c.integer("head_dim", type == "qwen3" ? 128 : out.hidden_size / std::max<int64_t>(1, out.num_attention_heads));
   out.max_position_embeddings = c.integer("max_position_embeddings");
   out.rms_norm_eps = c.number("rms_norm_eps", 1e-6);
   out.initializer_range = c.number("initializer_range", 0.02);
@@ -94,12 +96,13 @@ LlamaConfig LlamaConfig::from(const Config& c) {
 }
 
 LlamaAttention::LlamaAttention(const LlamaConfig& c, const Layout& l)
-    : q_proj(register_module("q_proj", nn::Linear(c.hidden_size, c.num_attention_heads * c.head_dim,
-                                                  by_outputs(l, c.qkv_bias || c.attention_bias)))),
+    : q_proj(register_module("q_proj",
+                             nn::Linear(c.hidden_size, c.num_attention_heads * c.head_dim,
+                                        by_outputs(l, c.qkv_bias || c.attention_bias)))),
       k_proj(register_module("k_proj", nn::Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, shared(c, l)))),
       v_proj(register_module("v_proj", nn::Linear(c.hidden_size, c.num_key_value_heads * c.head_dim, shared(c, l)))),
-      o_proj(register_module("o_proj", nn::Linear(c.num_attention_heads * c.head_dim, c.hidden_size,
-                                                  by_inputs(l, c.attention_bias)))),
+      o_proj(register_module(
+          "o_proj", nn::Linear(c.num_attention_heads * c.head_dim, c.hidden_size, by_inputs(l, c.attention_bias)))),
       heads_(c.num_attention_heads),
       shared_heads_(c.num_key_value_heads),
       dropout_(c.attention_dropout) {
@@ -119,7 +122,8 @@ Tensor LlamaAttention::forward(const Tensor& x, const Sequence& s) const {
 }
 
 LlamaMlp::LlamaMlp(const LlamaConfig& c, const Layout& l)
-    : gate_proj(register_module("gate_proj", nn::Linear(c.hidden_size, c.intermediate_size, by_outputs(l, c.mlp_bias)))),
+    : gate_proj(
+          register_module("gate_proj", nn::Linear(c.hidden_size, c.intermediate_size, by_outputs(l, c.mlp_bias)))),
       up_proj(register_module("up_proj", nn::Linear(c.hidden_size, c.intermediate_size, by_outputs(l, c.mlp_bias)))),
       down_proj(register_module("down_proj", nn::Linear(c.intermediate_size, c.hidden_size, by_inputs(l, c.mlp_bias)))),
       act_(kName, c.hidden_act) {}

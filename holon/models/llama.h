@@ -62,7 +62,7 @@ class LlamaBlock : public nn::Layer<LlamaBlock> {
   LlamaBlock(const LlamaConfig& config, int64_t layer, const Layout& layout);
   Tensor forward(const Tensor& x, const Sequence& sequence) const;
   LlamaAttention self_attn;
-  std::optional<LlamaMlp> mlp;  // either this
+  std::optional<LlamaMlp> mlp;   // either this
   std::optional<SparseMoe> moe;  // or experts
   nn::RMSNorm input_layernorm, post_attention_layernorm;
 };

@@ -14,13 +14,14 @@ namespace holon::models {
 
 namespace {
 
-// The labels beside the logits.
+// The labels on the logits' ranks.
 Tensor placed(const char* model, const Tensor& logits, const Tensor& labels, const Layout& layout) {
   Dims wanted = logits.shape();
   const int64_t classes = wanted.back();
   wanted.resize(wanted.size() - 1);
   if (labels.dtype() != int64 && labels.dtype() != int32)
-    fail_type("{}: labels are {}; they must be int64 or int32. Convert them by to(int64).", model, name(labels.dtype()));
+    fail_type("{}: labels are {}; they must be int64 or int32. Convert them by to(int64).", model,
+              name(labels.dtype()));
   if (labels.shape() != wanted)
     fail_value("{}: labels have shape {}; logits {} need {}.", model, labels.shape(), logits.shape(), wanted);
   if (!tracer() && labels.numel() > 0) {
@@ -43,8 +44,8 @@ Tensor token_loss(const char* model, const Tensor& logits, const Tensor& labels,
 
 Tensor next_token_loss(const char* model, const Tensor& logits, const Tensor& labels, const Layout& layout) {
   const Tensor here = placed(model, logits, labels, layout);
-  const Tensor nothing = full({here.size(0), 1}, kIgnored,
-                              {.placement = layout.placement, .sbp = here.nd_sbp(), .dtype = int64});
+  const Tensor nothing =
+      full({here.size(0), 1}, kIgnored, {.placement = layout.placement, .sbp = here.nd_sbp(), .dtype = int64});
   return cross_entropy(logits.transpose(1, 2), cat({slice(here, 1, 1), nothing}, 1));
 }
 

@@ -16,26 +16,26 @@ namespace holon::models {
 // experts 0: there are none.
 struct MoeConfig {
   int64_t experts = 0, experts_per_token = 2, intermediate_size = 0;
-  bool normalize = true;             // the weights of a token's experts add up to 1
+  bool normalize = true;              // the weights of a token's experts add up to 1
   std::vector<bool> sparse_layers{};  // which layers have experts
-  bool mixtral_names = false;        // of the tensors in checkpoints
+  bool mixtral_names = false;         // of the tensors in checkpoints
   // Of Mixtral or Qwen3-MoE; of another type, one without experts. Errors (ValueError): what Config says; more experts
   // for a token than there are; an auxiliary loss.
   static MoeConfig from(const Config& config, int64_t n_layers);
 };
 
-// The sum of a token's experts, each a SwiGLU, weighted by the router. No token is dropped. Every expert is computed for
-// all tokens of its ranks: tokens are gathered over the ranks of ep, and the results of their experts added up.
+// The sum of a token's experts, each a SwiGLU, weighted by the router. No token is dropped. Every expert is computed
+// for all tokens of its ranks: tokens are gathered over the ranks of ep, and the results of their experts added up.
 class SparseMoe : public nn::Layer<SparseMoe> {
  public:
   // Errors (ValueError): the ranks of ep do not divide the experts.
   SparseMoe(const MoeConfig& config, int64_t hidden, const std::string& activation, const Layout& layout);
   // x [batch, length, hidden].
   Tensor forward(const Tensor& x) const;
-  // The names of its tensors, which begin with ours, in checkpoints, where each expert has its own. layer: what names of
-  // the layer begin with there.
+  // The names of its tensors, which begin with ours, in checkpoints, where each expert has its own. layer: what names
+  // of the layer begin with there.
   std::vector<checkpoint::KeyRule> checkpoint_rules(const std::string& ours, const std::string& layer) const;
-  nn::Linear gate;                           // the router
+  nn::Linear gate;                              // the router
   nn::Parameter gate_proj, up_proj, down_proj;  // [experts, out, in]
 
  private:

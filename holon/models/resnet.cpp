@@ -65,17 +65,20 @@ ResnetConfig ResnetConfig::from(const Config& c) {
 }
 
 ConvNorm::ConvNorm(int64_t in, int64_t out, int64_t kernel, int64_t stride, Divided divided, const Layout& l)
-    : convolution(register_module("convolution", nn::Conv2d(in, out, kernel, {.stride = {stride},
-                                                                              .padding = {kernel / 2},
-                                                                              .bias = false,
-                                                                              .placement = l.placement,
-                                                                              .sbp = weight_sbp(l, divided),
-                                                                              .dtype = l.dtype}))),
-      normalization(register_module(
-          "normalization",
-          nn::BatchNorm2d(out, {.placement = l.placement,
-                                .sbp = divided == Divided::kOutputs ? l.tensor_parallel(0) : l.whole,
-                                .dtype = l.dtype}))) {}
+    : convolution(register_module("convolution",
+                                  nn::Conv2d(in, out, kernel,
+                                             {.stride = {stride},
+                                              .padding = {kernel / 2},
+                                              .bias = false,
+                                              .placement = l.placement,
+                                              .sbp = weight_sbp(l, divided),
+                                              .dtype = l.dtype}))),
+      normalization(
+          register_module("normalization",
+                          nn::BatchNorm2d(out,
+                                          {.placement = l.placement,
+                                           .sbp = divided == Divided::kOutputs ? l.tensor_parallel(0) : l.whole,
+                                           .dtype = l.dtype}))) {}
 
 ResnetBlock::ResnetBlock(const ResnetConfig& c, int64_t in, int64_t out, int64_t stride, const Layout& l)
     : act_(kName, c.hidden_act) {
@@ -107,8 +110,8 @@ Tensor ResnetBlock::forward(const Tensor& input) const {
 }
 
 Resnet::Resnet(const ResnetConfig& c, const std::vector<Layout>& layouts)
-    : embedder(register_module("embedder", ConvNorm(c.num_channels, c.embedding_size, 7, 2, ConvNorm::Divided::kNone,
-                                                    layouts.front()))),
+    : embedder(register_module(
+          "embedder", ConvNorm(c.num_channels, c.embedding_size, 7, 2, ConvNorm::Divided::kNone, layouts.front()))),
       classifier(nn::Linear(c.hidden_sizes.back(), c.num_labels, by_outputs(layouts.back(), true))),
       config_(c),
       act_(kName, c.hidden_act),
@@ -130,8 +133,7 @@ Tensor Resnet::forward(const Tensor& pixels, const Inputs& in) const {
   Tensor x = act_(embedder(by_rows(pixels, layouts_.front(), pixels.size(0)).to(layouts_.front().dtype)));
   x = max_pool2d(x, 3, Dims{2}, 1);
   const auto n = static_cast<int64_t>(blocks.size());
-  for (int64_t i = 0; i < n; ++i)
-    x = at_index(blocks, i)(to_stage(x, at_index(layouts_, stage_of(i, n, layouts_))));
+  for (int64_t i = 0; i < n; ++i) x = at_index(blocks, i)(to_stage(x, at_index(layouts_, stage_of(i, n, layouts_))));
   return classifier(flatten(adaptive_avg_pool2d(x, 1), 1));
 }
 
@@ -142,8 +144,7 @@ Tensor Resnet::loss(const Tensor& pixels, const Tensor& labels, const Inputs& in
 std::vector<StagedModule> Resnet::stages() const {
   std::vector<StagedModule> parts{{embedder, 0}};
   const auto n = static_cast<int64_t>(blocks.size());
-  for (int64_t i = 0; i < n; ++i)
-    parts.emplace_back(at_index(blocks, i), static_cast<int>(stage_of(i, n, layouts_)));
+  for (int64_t i = 0; i < n; ++i) parts.emplace_back(at_index(blocks, i), static_cast<int>(stage_of(i, n, layouts_)));
   parts.emplace_back(classifier, static_cast<int>(layouts_.size()) - 1);
   return parts;
 }

@@ -41,8 +41,8 @@ RotaryConfig RotaryConfig::from(const Config& config, double default_theta) {
     fail_value("models: {}: rope_type is '{}'; those supported are default, linear, llama3 and yarn.", config.source(),
                c.type);
   const double positions = positive(config, "max_position_embeddings", 0);
-  c.original_positions = positive(rope, "original_max_position_embeddings",
-                                  config.number("original_max_position_embeddings", positions));
+  c.original_positions =
+      positive(rope, "original_max_position_embeddings", config.number("original_max_position_embeddings", positions));
   c.factor = positive(rope, "factor", c.type == "yarn" ? positions / c.original_positions : 0);
   if (c.type == "llama3") {
     c.low_freq_factor = positive(rope, "low_freq_factor", 0);
@@ -87,8 +87,7 @@ std::vector<float> inverse_frequencies(const RotaryConfig& c, int64_t width) {
     if (c.type == "llama3") {
       // How many times it turns within the positions of the training: many, it stays; few, it is stretched.
       const double turns = c.original_positions * plain / (2 * std::numbers::pi);
-      const double kept =
-          std::clamp((turns - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor), 0.0, 1.0);
+      const double kept = std::clamp((turns - c.low_freq_factor) / (c.high_freq_factor - c.low_freq_factor), 0.0, 1.0);
       f = (1 - kept) * plain / c.factor + kept * plain;
     }
     if (c.type == "yarn") {
@@ -110,8 +109,7 @@ Rotary::Rotary(const RotaryConfig& config, int64_t width, const Layout& layout)
 
 Angles Rotary::forward(const Tensor& positions) const {
   NoGradGuard guard;
-  const Tensor angles =
-      positions.to(float32).reshape({positions.size(0), 1, positions.size(1), 1}) * inv_freq_;
+  const Tensor angles = positions.to(float32).reshape({positions.size(0), 1, positions.size(1), 1}) * inv_freq_;
   auto scaled = [&](const Tensor& t) { return (factor_ == 1 ? t : t * factor_).to(dtype_); };
   return {scaled(cos(angles)), scaled(sin(angles))};
 }

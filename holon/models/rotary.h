@@ -17,11 +17,11 @@ struct RotaryConfig {
   double theta = 10000;
   std::string type = "default";
   double factor = 1;
-  double original_positions = 0;                 // llama3, yarn: those of the training
+  double original_positions = 0;                     // llama3, yarn: those of the training
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
-  double beta_fast = 32, beta_slow = 1;          // yarn
-  bool truncate = true;                          // yarn: the ramp begins and ends at whole dimensions
-  double attention_factor = 1;                   // yarn: of cosines and sines
+  double beta_fast = 32, beta_slow = 1;              // yarn
+  bool truncate = true;                              // yarn: the ramp begins and ends at whole dimensions
+  double attention_factor = 1;                       // yarn: of cosines and sines
 
   // From "rope_parameters", or "rope_scaling" and "rope_theta" as older files have them. Errors (ValueError): another
   // type; a factor that its type needs is missing or not positive; a part of the width only.

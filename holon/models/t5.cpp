@@ -127,8 +127,7 @@ T5Block::T5Block(const T5Config& c, bool decoder, const Layout& l)
 Tensor T5Block::forward(const Tensor& input, const Sequence& s, const Tensor& bias, const Memory* memory) const {
   Tensor normed = self_norm(input);
   Tensor x = input + dropout(self_attention(normed, normed, s, bias));
-  if (memory)
-    x = x + dropout((*cross_attention)((*cross_norm)(x), memory->states, memory->sequence, Tensor()));
+  if (memory) x = x + dropout((*cross_attention)((*cross_norm)(x), memory->states, memory->sequence, Tensor()));
   return x + dropout(feed_forward(feed_forward_norm(x)));
 }
 

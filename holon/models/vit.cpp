@@ -89,18 +89,16 @@ Tensor VitBlock::forward(const Tensor& input) const {
 }
 
 VitEmbeddings::VitEmbeddings(const VitConfig& c, const Layout& l)
-    : cls_token(register_parameter("cls_token", zeros({1, 1, c.hidden_size}, {.placement = l.placement,
-                                                                              .sbp = l.whole,
-                                                                              .dtype = l.dtype}))),
+    : cls_token(register_parameter(
+          "cls_token", zeros({1, 1, c.hidden_size}, {.placement = l.placement, .sbp = l.whole, .dtype = l.dtype}))),
       position_embeddings(register_parameter(
           "position_embeddings",
           zeros({1, (c.image_size / c.patch_size) * (c.image_size / c.patch_size) + 1, c.hidden_size},
                 {.placement = l.placement, .sbp = l.whole, .dtype = l.dtype}))),
-      projection(register_module("projection", nn::Conv2d(c.num_channels, c.hidden_size, c.patch_size,
-                                                          {.stride = {c.patch_size},
-                                                           .placement = l.placement,
-                                                           .sbp = l.whole,
-                                                           .dtype = l.dtype}))),
+      projection(register_module(
+          "projection",
+          nn::Conv2d(c.num_channels, c.hidden_size, c.patch_size,
+                     {.stride = {c.patch_size}, .placement = l.placement, .sbp = l.whole, .dtype = l.dtype}))),
       dropout(register_module("dropout", nn::Dropout(c.hidden_dropout_prob))) {}
 
 Tensor VitEmbeddings::forward(const Tensor& pixels) const {
@@ -129,8 +127,7 @@ Tensor Vit::forward(const Tensor& pixels, const Inputs& in) const {
   check_no_inputs(kName, in);
   Tensor x = embeddings(by_rows(pixels, layouts_.front(), pixels.size(0)).to(layouts_.front().dtype));
   const auto n = static_cast<int64_t>(blocks.size());
-  for (int64_t i = 0; i < n; ++i)
-    x = at_index(blocks, i)(to_stage(x, at_index(layouts_, stage_of(i, n, layouts_))));
+  for (int64_t i = 0; i < n; ++i) x = at_index(blocks, i)(to_stage(x, at_index(layouts_, stage_of(i, n, layouts_))));
   return classifier(flatten(slice(norm(x), 1, 0, 1), 1));
 }
 
@@ -142,8 +139,7 @@ std::vector<StagedModule> Vit::stages() const {
   const int last = static_cast<int>(layouts_.size()) - 1;
   std::vector<StagedModule> parts{{embeddings, 0}};
   const auto n = static_cast<int64_t>(blocks.size());
-  for (int64_t i = 0; i < n; ++i)
-    parts.emplace_back(at_index(blocks, i), static_cast<int>(stage_of(i, n, layouts_)));
+  for (int64_t i = 0; i < n; ++i) parts.emplace_back(at_index(blocks, i), static_cast<int>(stage_of(i, n, layouts_)));
   parts.emplace_back(norm, last);
   parts.emplace_back(classifier, last);
   return parts;

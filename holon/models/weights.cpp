@@ -69,7 +69,8 @@ Found compare(const checkpoint::Source& source, const std::map<std::string, Dims
     there.insert(info.name);
     auto it = expected.find(info.name);
     if (it != expected.end()) {
-      if (it->second != info.shape) misfits.push_back(fmt::format("{} is {}, not {}", info.name, info.shape, it->second));
+      if (it->second != info.shape)
+        misfits.push_back(fmt::format("{} is {}, not {}", info.name, info.shape, it->second));
     } else if (is_ignored(names, info.name)) {
       found.ignored.push_back(info.name);
     } else {
@@ -94,9 +95,8 @@ void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNa
   std::vector<KeyRule> rules = all_rules(own, names);
   const auto expected = expected_shapes(own, KeyMap(rules));
   Found found;
-  checkpoint::together("from_pretrained", [&] {
-    found = compare(*checkpoint::open_source(folder.string()), expected, names);
-  });
+  checkpoint::together("from_pretrained",
+                       [&] { found = compare(*checkpoint::open_source(folder.string()), expected, names); });
   if (!found.problems.empty()) fail_value("from_pretrained: {}", found.problems);
   if (!found.has_base)
     for (auto& rule : rules)
@@ -120,7 +120,8 @@ void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNa
 }
 
 void save_weights(const nn::Module& module, const FilePath& folder, const CheckpointNames& names) {
-  const nn::StateDict own = module.state_dict();
+  nn::StateDict own = module.state_dict();
+  for (auto& [name, t] : own) t = t.detach();  // they are joined outside of training: no policy of parameters applies
   SaveOptions options;
   options.format = Format::kHuggingFace;
   options.key_map = KeyMap(all_rules(own, names));

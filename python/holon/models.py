@@ -18,7 +18,7 @@ class Model(CppModule):
 
     Inputs are global tensors, or local ones that are alike on all ranks. attention_mask is 1 where a token is seen;
     position_ids that begin again, and document_ids, keep attention within documents. What a model does not take is an
-    error (ValueError), as are rows that are longer than its positions; so are ids outside of the vocabulary
+    error (ValueError), as are rows that are longer than its positions; so are ids outside the vocabulary
     (IndexError).
     """
 

@@ -107,9 +107,8 @@ void bind_models(nb::module_& m) {
       [](const std::string& config, int64_t dp, int64_t tp, int64_t pp, int64_t ep, int64_t cp, nb::handle dtype,
          const std::string& device) {
         const models::ModelOptions options{.dtype = expect_dtype(dtype, "from_config"), .device = device};
-        return unlocked([&] {
-          return models::from_config(models::Config(config), parallel_of(dp, tp, pp, ep, cp), options);
-        });
+        return unlocked(
+            [&] { return models::from_config(models::Config(config), parallel_of(dp, tp, pp, ep, cp), options); });
       },
       "config"_a, "dp"_a, "tp"_a, "pp"_a, "ep"_a, "cp"_a, "dtype"_a, "device"_a,
       "A model of a configuration, with drawn parameters.");

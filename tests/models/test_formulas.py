@@ -3,10 +3,10 @@
 Gradients are compared along directions with the differences of the formulas' loss.
 """
 
-import formulas
 import numpy as np
 import pytest
-from reference import DECODER, ENCODER, GPT2, T5, VISION, inputs_of
+from harness import model_formulas as formulas
+from harness.torch_models import DECODER, ENCODER, GPT2, T5, VISION, inputs_of
 
 import holon as flow
 
@@ -15,7 +15,12 @@ DRAWN = {"initializer_range": 0.2, "initializer_factor": 1.2}
 # Name: formula, loss of logits and labels, configuration, way to call it.
 MODELS = {
     "llama": (formulas.llama, formulas.next_tokens, {"model_type": "llama", **DECODER}, "packed"),
-    "mistral": (formulas.llama, formulas.next_tokens, {"model_type": "mistral", **DECODER, "sliding_window": 5}, "plain"),
+    "mistral": (
+        formulas.llama,
+        formulas.next_tokens,
+        {"model_type": "mistral", **DECODER, "sliding_window": 5},
+        "plain",
+    ),
     "qwen2": (formulas.llama, formulas.next_tokens, {"model_type": "qwen2", **DECODER}, "padded"),
     "qwen3": (
         formulas.llama,
@@ -79,7 +84,7 @@ def checkpoints(tmp_path_factory):
             flow.manual_seed(len(name))
             model = flow.models.from_config({**config, **NO_DROPOUT, **DRAWN})
             with flow.no_grad():
-                for n, p in model.named_parameters():  # norms and biases that matter
+                for p in model.parameters():  # norms and biases that matter
                     if p.ndim == 1:
                         p.add_(flow.randn(p.shape, placement=p.placement, sbp=p.sbp) * 0.1)
                 for n, b in model.named_buffers():

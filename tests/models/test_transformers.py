@@ -8,15 +8,14 @@ import importlib.util
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
-from reference import CASES
+from harness import torch_models
+from harness.torch_models import CASES
 
 import holon as flow
 
-HERE = Path(__file__).resolve().parent
 # (dp, tp, pp) on 1 to 8 ranks; 3 are uneven for the rows, 4 are more than some models' heads of keys.
 LAYOUTS = [
     {},
@@ -59,7 +58,7 @@ def references(tmp_path_factory):
     if python is None:
         pytest.skip("there is no torch with transformers: HOLON_BENCH_TORCH_PYTHON names a Python that has them")
     folder = tmp_path_factory.mktemp("references")
-    done = subprocess.run([python, HERE / "reference.py", folder], capture_output=True, text=True, timeout=900)
+    done = subprocess.run([python, torch_models.__file__, folder], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -122,7 +121,7 @@ def cases():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, way, layout", cases())
+@pytest.mark.parametrize("name, way, layout", list(cases()))
 def test_as_transformers(references, name, way, layout):
     in_logits, in_gradients = compare(references / name, way, layout)
     assert in_logits <= TOLERANCE

@@ -425,7 +425,11 @@ def missing_headers(header="holon.h"):
 def pages(note, problems):
     """({path in the reference: text}, the number of classes)"""
     reader, operations, made, count = Reader(), op_names(), {}, 0
-    problems += [f"holon/{h}: no page of the C++ reference has it (tools/reference/cpp.py)" for u in UMBRELLAS for h in missing_headers(u)]
+    problems += [
+        f"holon/{h}: no page of the C++ reference has it (tools/reference/cpp.py)"
+        for u in UMBRELLAS
+        for h in missing_headers(u)
+    ]
     index = ["# C++ reference", "", note, CONTENTS, "", "| page | classes | functions |", "| --- | --- | --- |"]
     for name, (title, words, headers) in PAGES.items():
         entries = [e for h in headers for e in reader.of(h)]

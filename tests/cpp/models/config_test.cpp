@@ -31,28 +31,31 @@ TEST(Config, WrongMembersAreNamed) {
   EXPECT_TRUE(contains(value_error_of([&] { c.integer("absent"); }), "has no 'absent'"));
   EXPECT_TRUE(contains(value_error_of([&] { c.number("x"); }), "must be a number"));
   for (auto* text : {"", "[]", "{", "{\"a\": 1} x", "3"})
-    EXPECT_TRUE(contains(value_error_of([&] { Config c2(text); }), "no JSON object")) << text;
-  EXPECT_TRUE(contains(value_error_of([&] { Config deep("{\"a\":" + std::string(5000, '[')); }), "no JSON object"));
+    EXPECT_TRUE(contains(value_error_of([&] { Config c2(text); }), "not a JSON object")) << text;
+  EXPECT_TRUE(contains(value_error_of([&] { Config deep("{\"a\":" + std::string(5000, '[')); }), "not a JSON object"));
 }
 
 TEST(Config, UnknownMembersAreKeptInTheirOrder) {
   Config c(R"({"z": [1, {"y": null}], "a": 0.1})");
   c.set("dtype", "float32");
   c.set("a", 2);
-  EXPECT_EQ(c.json(), "{\n  \"z\": [\n    1,\n    {\n      \"y\": null\n    }\n  ],\n  \"a\": 2,\n  \"dtype\": \"float32\"\n}\n");
+  EXPECT_EQ(c.json(),
+            "{\n  \"z\": [\n    1,\n    {\n      \"y\": null\n    }\n  ],\n  \"a\": 2,\n  \"dtype\": \"float32\"\n}\n");
 }
 
 TEST(Config, SizesThatDoNotFitAreErrors) {
   auto llama = [](const std::string& more) {
     return value_error_of([&] {
       LlamaConfig::from(Config(R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 12, "intermediate_size": 4,
-        "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 9)" + more + "}"));
+        "num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 9)" +
+                               more + "}"));
     });
   };
   EXPECT_EQ(llama(""), "no error");
   EXPECT_TRUE(contains(llama(R"(, "num_key_value_heads": 3)"), "do not divide num_attention_heads"));
   EXPECT_TRUE(contains(llama(R"(, "head_dim": 5)"), "odd"));
-  EXPECT_TRUE(contains(llama(R"(, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0})"), "default, linear, llama3"));
+  EXPECT_TRUE(
+      contains(llama(R"(, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0})"), "default, linear, llama3"));
   EXPECT_TRUE(contains(llama(R"(, "rope_scaling": {"type": "linear"})"), "no 'factor'"));
   EXPECT_TRUE(contains(llama(R"(, "rope_parameters": {"rope_theta": -1.0})"), "must be positive"));
 }

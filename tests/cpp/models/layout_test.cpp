@@ -8,6 +8,8 @@
 namespace holon::models {
 namespace {
 
+using comm::run_ranks;
+
 bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
 TEST(Layout, StagesHaveTheirRanksInAGrid) {
@@ -38,7 +40,8 @@ TEST(Layout, LayersAreSharedByStages) {
     std::vector<int64_t> stages;
     for (int64_t i = 0; i < 5; ++i) stages.push_back(stage_of(i, 5, layouts));
     EXPECT_EQ(stages, (std::vector<int64_t>{0, 0, 1, 1, 2}));
-    EXPECT_TRUE(contains(value_error_of([&] { check_stages("X", 2, layouts); }), "2 layers are fewer than the 3 stages"));
+    EXPECT_TRUE(
+        contains(value_error_of([&] { check_stages("X", 2, layouts); }), "2 layers are fewer than the 3 stages"));
   });
 }
 

@@ -11,6 +11,8 @@
 namespace holon::models {
 namespace {
 
+using comm::run_ranks;
+
 using Row = std::vector<double>;
 using Rows = std::vector<Row>;
 
@@ -149,13 +151,13 @@ TEST(Llama, PaddingIsNotSeen) {
   run_ranks(2, [](int rank) {
     manual_seed(7);
     const Model model = from_config(Config(kLlama), {.dp = 2});
-    const Tensor row = tokens(2, 6, 23), mask = tensor(std::vector<int64_t>{1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1}, {2, 6});
+    const Tensor row = tokens(2, 6, 23),
+                 mask = tensor(std::vector<int64_t>{1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1, 1}, {2, 6});
     std::vector<int64_t> other = to_vector<int64_t>(row);
     other[6] = 20, other[7] = 21;
     const auto a = to_vector<float>(model(row, {.attention_mask = mask}).detach()),
                b = to_vector<float>(model(tensor(other, {2, 6}), {.attention_mask = mask}).detach());
-    if (rank == 0)
-      for (size_t i = 8 * 23; i < 12 * 23; ++i) EXPECT_EQ(a[i], b[i]);
+    for (size_t i = 8 * 23; i < 12 * 23; ++i) EXPECT_EQ(a[i], b[i]) << rank;
   });
 }
 

@@ -15,6 +15,8 @@
 namespace holon::models {
 namespace {
 
+using comm::run_ranks;
+
 namespace fs = std::filesystem;
 using checkpoint::Folder;
 
@@ -79,7 +81,8 @@ TEST(Pretrained, AllTensorsThatDoNotFitAreListed) {
   Folder folder;
   save_one(folder.path, kLlama, tokens(1, 2, 23));
   nn::StateDict state = load(folder.path).state_dict();
-  std::erase_if(state, [](auto& e) { return e.first == "lm_head.weight" || e.first == "model.layers.1.mlp.up_proj.weight"; });
+  std::erase_if(state,
+                [](auto& e) { return e.first == "lm_head.weight" || e.first == "model.layers.1.mlp.up_proj.weight"; });
   for (auto& [name, t] : state)
     if (name == "model.norm.weight") t = zeros({3});
   state.emplace_back("model.layers.2.mlp.up_proj.weight", zeros({2}));
@@ -109,10 +112,9 @@ TEST(Pretrained, WhatIsNotKnownIsAnError) {
   run_ranks(1, [](int) {
     const std::string text = value_error_of([] { from_config(Config(R"({"model_type": "mamba"})")); });
     EXPECT_TRUE(contains(text, "model_type 'mamba'") && contains(text, "LlamaForCausalLM")) << text;
-    EXPECT_TRUE(contains(value_error_of([] {
-                           from_config(Config(R"({"model_type": "llama", "architectures": ["LlamaForTokens"]})"));
-                         }),
-                         "[LlamaForTokens]"));
+    EXPECT_TRUE(contains(
+        value_error_of([] { from_config(Config(R"({"model_type": "llama", "architectures": ["LlamaForTokens"]})")); }),
+        "[LlamaForTokens]"));
     Folder empty;
     EXPECT_TRUE(contains(error_of([&] { from_pretrained(empty.path); }), "config.json cannot be read"));
   });
@@ -131,13 +133,15 @@ TEST(Pretrained, InputsAreCheckedOnAllRanks) {
   run_ranks(2, [](int) {
     const Model model = from_config(Config(kGpt2), {.dp = 2});
     const Tensor ids = tokens(2, 6, 23);
-    EXPECT_TRUE(contains(error_of([&] { model(tokens(2, 6, 40)); }, ErrorKind::kIndex), "outside of [0, 23)"));
+    EXPECT_TRUE(contains(error_of([&] { model(tokens(2, 6, 40)); }, ErrorKind::kIndex), "not in [0, 23)"));
     EXPECT_TRUE(contains(value_error_of([&] { model(tokens(2, 13, 23)); }), "longer than the 12 positions"));
     EXPECT_TRUE(contains(error_of([&] { model(ids.to(float32)); }, ErrorKind::kType), "must be int64"));
     EXPECT_TRUE(contains(value_error_of([&] { model(ids, {.token_type_ids = ids}); }), "takes no token_type_ids"));
-    EXPECT_TRUE(contains(value_error_of([&] { model(ids, {.attention_mask = tokens(2, 5, 2)}); }), "attention_mask has"));
+    EXPECT_TRUE(
+        contains(value_error_of([&] { model(ids, {.attention_mask = tokens(2, 5, 2)}); }), "attention_mask has"));
     EXPECT_TRUE(contains(value_error_of([&] { model.loss(ids, tokens(2, 5, 23)); }), "labels have shape [2, 5]"));
-    EXPECT_TRUE(contains(error_of([&] { model.loss(ids, tokens(2, 6, 30)); }, ErrorKind::kIndex), "neither in [0, 23)"));
+    EXPECT_TRUE(
+        contains(error_of([&] { model.loss(ids, tokens(2, 6, 30)); }, ErrorKind::kIndex), "neither in [0, 23)"));
     EXPECT_TRUE(contains(error_of([&] { model(ids, {.position_ids = tokens(2, 6, 23)}); }, ErrorKind::kIndex),
                          "position_ids hold"));
   });
@@ -150,7 +154,8 @@ TEST(Pretrained, AModelIsTheModuleOfItsFamily) {
     ASSERT_NE(llama, nullptr);
     EXPECT_EQ(model.get_if<Gpt2>(), nullptr);
     EXPECT_EQ(model.identity(), llama->identity());
-    EXPECT_TRUE(same.get_parameter("model.layers.0.mlp.up_proj.weight").is_same(llama->model.layers[0].mlp->up_proj.weight));
+    EXPECT_TRUE(
+        same.get_parameter("model.layers.0.mlp.up_proj.weight").is_same(llama->model.layers[0].mlp->up_proj.weight));
   });
 }
 

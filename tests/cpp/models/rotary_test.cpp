@@ -11,10 +11,13 @@
 namespace holon::models {
 namespace {
 
+using comm::run_ranks;
+
 constexpr int64_t kWidth = 8;
 
 RotaryConfig config(const std::string& rope) {
-  return RotaryConfig::from(Config(R"({"max_position_embeddings": 64, "rope_theta": 100.0, "rope_scaling": )" + rope + "}"));
+  return RotaryConfig::from(
+      Config(R"({"max_position_embeddings": 64, "rope_theta": 100.0, "rope_scaling": )" + rope + "}"));
 }
 
 double plain(int64_t i) { return std::pow(100.0, -2.0 * static_cast<double>(i) / kWidth); }
@@ -55,8 +58,7 @@ TEST(Rotary, PairsAreTurned) {
     std::vector<float> values;
     for (int i = 0; i < 2 * 3 * 8; ++i) values.push_back(static_cast<float>(i % 7) - 3);
     const Tensor x = tensor(values, {1, 2, 3, 8}, {.placement = l.placement, .sbp = l.whole});
-    const Tensor positions =
-        tensor(std::vector<int64_t>{0, 5, 30}, {1, 3}, {.placement = l.placement, .sbp = l.whole});
+    const Tensor positions = tensor(std::vector<int64_t>{0, 5, 30}, {1, 3}, {.placement = l.placement, .sbp = l.whole});
     const auto y = to_vector<float>(rotate(x, rotary(positions)));
     const int64_t at[] = {0, 5, 30};
     for (size_t head = 0; head < 2; ++head)

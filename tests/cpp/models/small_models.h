@@ -44,22 +44,30 @@ inline Computed compute(const Model& model, const Tensor& ids, const Tensor& lab
   return out;
 }
 
+inline double largest(const Values& a) {
+  double x = 0;
+  for (float v : a) x = std::max<double>(x, std::abs(v));
+  return x;
+}
 // The largest difference, relative to the largest number.
-inline double difference(const Values& a, const Values& b) {
+inline double difference(const Values& a, const Values& b, double scale = 0) {
   EXPECT_EQ(a.size(), b.size());
-  double largest = 1e-30, apart = 0;
-  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
-    largest = std::max<double>(largest, std::abs(b[i]));
-    apart = std::max<double>(apart, std::abs(a[i] - b[i]));
-  }
-  return apart / largest;
+  double apart = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) apart = std::max<double>(apart, std::abs(a[i] - b[i]));
+  return apart / std::max(largest(b), scale);
 }
 
 inline void expect_same(const Computed& found, const Computed& wanted) {
   EXPECT_LT(difference(found.logits, wanted.logits), 1e-5);
   EXPECT_NEAR(found.loss, wanted.loss, 1e-5 * std::abs(wanted.loss));
   ASSERT_EQ(found.gradients.size(), wanted.gradients.size());
-  for (auto& [name, g] : wanted.gradients) EXPECT_LT(difference(found.gradients.at(name), g), 2e-5) << name;
+  double scale = 0;
+  for (auto& [name, g] : wanted.gradients) scale = std::max(scale, largest(g));
+  for (auto& [name, g] : wanted.gradients) {
+    // The gradient of a bias of keys is 0 without rotary embeddings: what is there is rounding.
+    const bool zero = name.ends_with("attn.k.bias");
+    EXPECT_LT(difference(found.gradients.at(name), g, zero ? scale : 0), 1e-5) << name;
+  }
 }
 
 }  // namespace holon::models

@@ -60,10 +60,10 @@ def heads(x, n):
 
 
 def attention(q, k, v, seen, scale=None, bias=0.0):
-    """Of [batch, heads, length, width]; seen: which keys a query sees."""
+    """Of [batch, heads, length, width]; seen: which keys a query sees; 0 if it sees none."""
     k, v = (np.repeat(t, q.shape[1] // t.shape[1], 1) for t in (k, v))
     scores = q @ k.swapaxes(-1, -2) * (scale or 1 / math.sqrt(q.shape[-1])) + bias
-    y = softmax(np.where(seen, scores, -1e30)) @ v
+    y = softmax(np.where(seen, scores, -1e30)) * np.any(seen, -1, keepdims=True) @ v
     return y.swapaxes(1, 2).reshape(y.shape[0], y.shape[2], -1)
 
 
@@ -238,9 +238,7 @@ def t5(config, w, input, labels, attention_mask=None, **_):
         return bias.transpose(2, 0, 1)[None]
 
     def attend(part, x, memory, seen, bias=0.0):
-        q, k, v = (
-            heads(part.linear(n, t), config["num_heads"]) for n, t in (("q", x), ("k", memory), ("v", memory))
-        )
+        q, k, v = (heads(part.linear(n, t), config["num_heads"]) for n, t in (("q", x), ("k", memory), ("v", memory)))
         return part.linear("o", attention(q, k, v, seen, 1.0, bias))
 
     def feed_forward(part, x):

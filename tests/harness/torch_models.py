@@ -1,4 +1,4 @@
-"""What transformers computes: `python reference.py FOLDER [CASE...]`, by a Python that has torch and transformers.
+"""What transformers computes: `python torch_models.py FOLDER [CASE...]`, by a Python that has torch and transformers.
 
 For each case FOLDER/CASE has a checkpoint of a small model with drawn parameters and, for each way to call it, WAY.npz
 with inputs, logits and loss, and WAY, a checkpoint whose tensors are the gradients of the loss.
