@@ -26,6 +26,7 @@ struct BertConfig {
   static BertConfig from(const Config& config);
 };
 
+// Attention in both directions, without the product behind it.
 class BertSelfAttention : public nn::Layer<BertSelfAttention> {
  public:
   BertSelfAttention(const BertConfig& config, const Layout& layout);
@@ -47,6 +48,7 @@ class BertOutput : public nn::Layer<BertOutput> {
   nn::Dropout dropout;
 };
 
+// Attention, the product behind it, and the norm of the sum.
 class BertAttention : public nn::Layer<BertAttention> {
  public:
   BertAttention(const BertConfig& config, const Layout& layout);
@@ -55,6 +57,7 @@ class BertAttention : public nn::Layer<BertAttention> {
   BertOutput output;
 };
 
+// The first product of a layer's two, and its activation.
 class BertIntermediate : public nn::Layer<BertIntermediate> {
  public:
   BertIntermediate(const BertConfig& config, const Layout& layout);
@@ -65,6 +68,7 @@ class BertIntermediate : public nn::Layer<BertIntermediate> {
   Activation act_;
 };
 
+// One layer.
 class BertBlock : public nn::Layer<BertBlock> {
  public:
   BertBlock(const BertConfig& config, const Layout& layout);
@@ -74,6 +78,7 @@ class BertBlock : public nn::Layer<BertBlock> {
   BertOutput output;
 };
 
+// The sum of the embeddings of tokens, positions and types, normed.
 class BertEmbeddings : public nn::Layer<BertEmbeddings> {
  public:
   BertEmbeddings(const BertConfig& config, const Layout& layout);
@@ -87,6 +92,7 @@ class BertEmbeddings : public nn::Layer<BertEmbeddings> {
   Layout layout_;
 };
 
+// Tokens to hidden states.
 class BertEncoder : public nn::Layer<BertEncoder> {
  public:
   BertEncoder(const BertConfig& config, const std::vector<Layout>& layouts);
@@ -99,6 +105,7 @@ class BertEncoder : public nn::Layer<BertEncoder> {
   std::vector<Layout> layouts_;
 };
 
+// What the head does before the product with the embedding.
 class BertHeadTransform : public nn::Layer<BertHeadTransform> {
  public:
   BertHeadTransform(const BertConfig& config, const Layout& layout);

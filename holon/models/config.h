@@ -23,9 +23,11 @@ class Config {
   // That of DIR/config.json. Errors (RuntimeError): it cannot be read.
   static Config read(const FilePath& folder);
 
+  // Whether a member is there; whether it is there, perhaps as null.
   bool has(std::string_view key) const;
-  // Whether it is there, perhaps as null.
   bool lists(std::string_view key) const;
+
+  // The value of a member, or the other one where it is not there.
   int64_t integer(std::string_view key) const;
   int64_t integer(std::string_view key, int64_t otherwise) const { return has(key) ? integer(key) : otherwise; }
   double number(std::string_view key) const;

@@ -36,6 +36,7 @@ class Conv1D : public nn::Layer<Conv1D> {
   nn::Parameter weight, bias;
 };
 
+// Causal attention with as many heads of keys as of queries.
 class Gpt2Attention : public nn::Layer<Gpt2Attention> {
  public:
   // layer: its number.
@@ -48,6 +49,7 @@ class Gpt2Attention : public nn::Layer<Gpt2Attention> {
   double scale_, dropout_;
 };
 
+// Two products with an activation between them.
 class Gpt2Mlp : public nn::Layer<Gpt2Mlp> {
  public:
   Gpt2Mlp(const Gpt2Config& config, const Layout& layout);
@@ -58,6 +60,7 @@ class Gpt2Mlp : public nn::Layer<Gpt2Mlp> {
   Activation act_;
 };
 
+// One layer: attention and a product, each behind a norm and added to what went in.
 class Gpt2Block : public nn::Layer<Gpt2Block> {
  public:
   Gpt2Block(const Gpt2Config& config, int64_t layer, const Layout& layout);

@@ -33,6 +33,7 @@ struct LlamaConfig {
   static LlamaConfig from(const Config& config);
 };
 
+// Attention of grouped queries, causal, with rotary embeddings.
 class LlamaAttention : public nn::Layer<LlamaAttention> {
  public:
   LlamaAttention(const LlamaConfig& config, const Layout& layout);
@@ -46,6 +47,7 @@ class LlamaAttention : public nn::Layer<LlamaAttention> {
   double dropout_;
 };
 
+// down(act(gate(x)) * up(x)).
 class LlamaMlp : public nn::Layer<LlamaMlp> {
  public:
   LlamaMlp(const LlamaConfig& config, const Layout& layout);
@@ -56,6 +58,7 @@ class LlamaMlp : public nn::Layer<LlamaMlp> {
   Activation act_;
 };
 
+// One layer: attention, and a product or experts, each behind a norm and added to what went in.
 class LlamaBlock : public nn::Layer<LlamaBlock> {
  public:
   // layer: its number.
@@ -72,6 +75,7 @@ class LlamaDecoder : public nn::Layer<LlamaDecoder> {
  public:
   LlamaDecoder(const LlamaConfig& config, const std::vector<Layout>& layouts);
   Tensor forward(const Tensor& ids, const Inputs& inputs) const;
+  // The longest row.
   int64_t max_positions() const { return config_.max_position_embeddings; }
   nn::Embedding embed_tokens;
   nn::ModuleList<LlamaBlock> layers;

@@ -34,6 +34,7 @@ class ConvNorm : public nn::Layer<ConvNorm> {
   nn::BatchNorm2d normalization;
 };
 
+// Two or three convolutions, added to what went in.
 class ResnetBlock : public nn::Layer<ResnetBlock> {
  public:
   ResnetBlock(const ResnetConfig& config, int64_t in, int64_t out, int64_t stride, const Layout& layout);

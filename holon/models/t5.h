@@ -29,6 +29,7 @@ struct T5Config {
   static T5Config from(const Config& config);
 };
 
+// Attention without a scale, of a stack's tokens over themselves or over the encoder's result.
 class T5Attention : public nn::Layer<T5Attention> {
  public:
   T5Attention(const T5Config& config, const Layout& layout);
@@ -41,6 +42,7 @@ class T5Attention : public nn::Layer<T5Attention> {
   double dropout_;
 };
 
+// Two products with an activation between them, or three with a gate.
 class T5FeedForward : public nn::Layer<T5FeedForward> {
  public:
   T5FeedForward(const T5Config& config, const Layout& layout);
@@ -58,6 +60,7 @@ class T5FeedForward : public nn::Layer<T5FeedForward> {
 class T5Block : public nn::Layer<T5Block> {
  public:
   T5Block(const T5Config& config, bool decoder, const Layout& layout);
+  // What a decoder's block attends to besides its own tokens.
   struct Memory {
     Tensor states;  // [batch, length, d_model]
     Sequence sequence;

@@ -26,6 +26,7 @@ struct VitConfig {
   static VitConfig from(const Config& config);
 };
 
+// Attention in both directions.
 class VitAttention : public nn::Layer<VitAttention> {
  public:
   VitAttention(const VitConfig& config, const Layout& layout);
@@ -37,6 +38,7 @@ class VitAttention : public nn::Layer<VitAttention> {
   double dropout_;
 };
 
+// One layer: attention and two products, each behind a norm and added to what went in.
 class VitBlock : public nn::Layer<VitBlock> {
  public:
   VitBlock(const VitConfig& config, const Layout& layout);
@@ -50,6 +52,7 @@ class VitBlock : public nn::Layer<VitBlock> {
   Activation act_;
 };
 
+// Patches as tokens, with positions.
 class VitEmbeddings : public nn::Layer<VitEmbeddings> {
  public:
   VitEmbeddings(const VitConfig& config, const Layout& layout);
