@@ -6,7 +6,6 @@
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/create.h"
 #include "holon/ops/matmul.h"
-#include "holon/ops/to_global.h"
 
 namespace holon::models {
 
@@ -66,9 +65,12 @@ Tensor BertSelfAttention::forward(const Tensor& x, const Sequence& s) const {
 BertOutput::BertOutput(int64_t inputs, const BertConfig& c, const Layout& l)
     : dense(register_module("dense", nn::Linear(inputs, c.hidden_size, by_inputs(l, true)))),
       norm(register_module("LayerNorm", nn::LayerNorm({c.hidden_size}, layer_norm_options(l, c.layer_norm_eps)))),
-      dropout(register_module("dropout", nn::Dropout(c.hidden_dropout_prob))) {}
+      dropout(register_module("dropout", nn::Dropout(c.hidden_dropout_prob))),
+      layout_(l) {}
 
-Tensor BertOutput::forward(const Tensor& x, const Tensor& residual) const { return norm(dropout(dense(x)) + residual); }
+Tensor BertOutput::forward(const Tensor& x, const Tensor& residual) const {
+  return norm(dropout(added_up(dense(x), layout_)) + residual);
+}
 
 BertAttention::BertAttention(const BertConfig& c, const Layout& l)
     : self(register_module("self", BertSelfAttention(c, l))),
@@ -107,7 +109,7 @@ BertEmbeddings::BertEmbeddings(const BertConfig& c, const Layout& l)
 }
 
 Tensor BertEmbeddings::forward(const Tensor& ids, const Tensor& types, const Tensor& positions) const {
-  const Tensor words = word_embeddings(ids).to_global(layout_.placement, layout_.rows);
+  const Tensor words = added_up(word_embeddings(ids), layout_);
   const Tensor type = types.defined()
       ? types
       : zeros({1, ids.size(1)}, {.placement = layout_.placement, .sbp = layout_.whole, .dtype = int64});

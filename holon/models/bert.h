@@ -46,6 +46,9 @@ class BertOutput : public nn::Layer<BertOutput> {
   nn::Linear dense;
   nn::LayerNorm norm;
   nn::Dropout dropout;
+
+ private:
+  Layout layout_;
 };
 
 // Attention, the product behind it, and the norm of the sum.

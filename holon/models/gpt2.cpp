@@ -10,7 +10,6 @@
 #include "holon/ops/create.h"
 #include "holon/ops/matmul.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/to_global.h"
 
 namespace holon::models {
 
@@ -49,7 +48,7 @@ Gpt2Config Gpt2Config::from(const Config& c) {
   return out;
 }
 
-Conv1D::Conv1D(int64_t in, int64_t out, Divided divided, const Layout& l) {
+Conv1D::Conv1D(int64_t in, int64_t out, Divided divided, const Layout& l) : divided_(divided), layout_(l) {
   const bool outputs = divided == Divided::kOutputs;
   weight = register_parameter("weight", nn::blank({in, out}, l.placement, l.tensor_parallel(outputs ? 1 : 0), l.dtype));
   bias = register_parameter(
@@ -57,7 +56,10 @@ Conv1D::Conv1D(int64_t in, int64_t out, Divided divided, const Layout& l) {
       zeros({out}, {.placement = l.placement, .sbp = outputs ? l.tensor_parallel(0) : l.whole, .dtype = l.dtype}));
 }
 
-Tensor Conv1D::forward(const Tensor& x) const { return linear(x, weight.transpose(0, 1), bias); }
+Tensor Conv1D::forward(const Tensor& x) const {
+  const Tensor y = linear(x, weight.transpose(0, 1), bias);
+  return divided_ == Divided::kInputs ? added_up(y, layout_) : y;
+}
 
 Gpt2Attention::Gpt2Attention(const Gpt2Config& c, int64_t layer, const Layout& l)
     : q(register_module("q", Conv1D(c.n_embd, c.n_embd, Conv1D::Divided::kOutputs, l))),
@@ -110,7 +112,7 @@ Gpt2Decoder::Gpt2Decoder(const Gpt2Config& c, const std::vector<Layout>& layouts
 Tensor Gpt2Decoder::forward(const Tensor& ids, const Inputs& in) const {
   const Layout& first = layouts_.front();
   Sequence s = sequence_of(ids.shape(), in, first, {});
-  const Tensor tokens = wte(by_rows(ids, first, ids.size(0))).to_global(first.placement, first.rows);
+  const Tensor tokens = added_up(wte(by_rows(ids, first, ids.size(0))), first);
   Tensor x = drop(tokens + wpe(s.positions));
   const auto n = static_cast<int64_t>(h.size());
   int64_t stage = 0;

@@ -34,6 +34,10 @@ class Conv1D : public nn::Layer<Conv1D> {
   Conv1D(int64_t in, int64_t out, Divided divided, const Layout& layout);
   Tensor forward(const Tensor& x) const;
   nn::Parameter weight, bias;
+
+ private:
+  Divided divided_;
+  Layout layout_;
 };
 
 // Causal attention with as many heads of keys as of queries.

@@ -72,6 +72,8 @@ Tensor by_rows(const Tensor& x, const Layout& layout, int64_t rows) {
   return x.to_global(layout.placement, sbp);
 }
 
+Tensor added_up(const Tensor& x, const Layout& layout) { return x.to_global(layout.placement, layout.rows); }
+
 Tensor to_stage(const Tensor& x, const Layout& layout) {
   return x.placement() == layout.placement ? x : x.to_global(layout.placement, layout.rows);
 }

@@ -8,7 +8,6 @@
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/matmul.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/to_global.h"
 
 namespace holon::models {
 
@@ -105,7 +104,8 @@ LlamaAttention::LlamaAttention(const LlamaConfig& c, const Layout& l)
           "o_proj", nn::Linear(c.num_attention_heads * c.head_dim, c.hidden_size, by_inputs(l, c.attention_bias)))),
       heads_(c.num_attention_heads),
       shared_heads_(c.num_key_value_heads),
-      dropout_(c.attention_dropout) {
+      dropout_(c.attention_dropout),
+      layout_(l) {
   check_divides(kName, "attention heads", heads_, l);
   if (!c.qk_norm) return;
   q_norm.emplace(Dims{c.head_dim}, rms_norm_options(l, c.rms_norm_eps));
@@ -118,7 +118,8 @@ Tensor LlamaAttention::forward(const Tensor& x, const Sequence& s) const {
   Tensor q = split_heads(q_proj(x), heads_), k = split_heads(k_proj(x), shared_heads_);
   const Tensor v = split_heads(v_proj(x), shared_heads_);
   if (q_norm) q = (*q_norm)(q), k = (*k_norm)(k);
-  return o_proj(attend(rotate(q, s.angles), rotate(k, s.angles), v, s, {.dropout = is_training() ? dropout_ : 0}));
+  const Tensor y = attend(rotate(q, s.angles), rotate(k, s.angles), v, s, {.dropout = is_training() ? dropout_ : 0});
+  return added_up(o_proj(y), layout_);
 }
 
 LlamaMlp::LlamaMlp(const LlamaConfig& c, const Layout& l)
@@ -126,9 +127,12 @@ LlamaMlp::LlamaMlp(const LlamaConfig& c, const Layout& l)
           register_module("gate_proj", nn::Linear(c.hidden_size, c.intermediate_size, by_outputs(l, c.mlp_bias)))),
       up_proj(register_module("up_proj", nn::Linear(c.hidden_size, c.intermediate_size, by_outputs(l, c.mlp_bias)))),
       down_proj(register_module("down_proj", nn::Linear(c.intermediate_size, c.hidden_size, by_inputs(l, c.mlp_bias)))),
-      act_(kName, c.hidden_act) {}
+      act_(kName, c.hidden_act),
+      layout_(l) {}
 
-Tensor LlamaMlp::forward(const Tensor& x) const { return down_proj(act_(gate_proj(x)) * up_proj(x)); }
+Tensor LlamaMlp::forward(const Tensor& x) const {
+  return added_up(down_proj(act_(gate_proj(x)) * up_proj(x)), layout_);
+}
 
 LlamaBlock::LlamaBlock(const LlamaConfig& c, int64_t layer, const Layout& l)
     : self_attn(register_module("self_attn", LlamaAttention(c, l))),
@@ -168,7 +172,7 @@ LlamaDecoder::LlamaDecoder(const LlamaConfig& c, const std::vector<Layout>& layo
 
 Tensor LlamaDecoder::forward(const Tensor& ids, const Inputs& in) const {
   const Layout& first = layouts_.front();
-  Tensor x = embed_tokens(by_rows(ids, first, ids.size(0))).to_global(first.placement, first.rows);
+  Tensor x = added_up(embed_tokens(by_rows(ids, first, ids.size(0))), first);
   int64_t stage = -1;
   std::vector<std::pair<int64_t, Sequence>> by_window;  // of this stage
   for (int64_t i = 0; i < config_.num_hidden_layers; ++i) {

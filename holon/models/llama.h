@@ -45,6 +45,7 @@ class LlamaAttention : public nn::Layer<LlamaAttention> {
  private:
   int64_t heads_, shared_heads_;
   double dropout_;
+  Layout layout_;
 };
 
 // down(act(gate(x)) * up(x)).
@@ -56,6 +57,7 @@ class LlamaMlp : public nn::Layer<LlamaMlp> {
 
  private:
   Activation act_;
+  Layout layout_;
 };
 
 // One layer: attention, and a product or experts, each behind a norm and added to what went in.

@@ -12,7 +12,6 @@
 #include "holon/ops/reduce.h"
 #include "holon/ops/shape.h"
 #include "holon/ops/sort.h"
-#include "holon/ops/to_global.h"
 
 namespace holon::models {
 

@@ -78,7 +78,14 @@ ConvNorm::ConvNorm(int64_t in, int64_t out, int64_t kernel, int64_t stride, Divi
                           nn::BatchNorm2d(out,
                                           {.placement = l.placement,
                                            .sbp = divided == Divided::kOutputs ? l.tensor_parallel(0) : l.whole,
-                                           .dtype = l.dtype}))) {}
+                                           .dtype = l.dtype}))),
+      divided_(divided),
+      layout_(l) {}
+
+Tensor ConvNorm::forward(const Tensor& x) const {
+  const Tensor y = convolution(x);
+  return normalization(divided_ == Divided::kInputs ? added_up(y, layout_) : y);
+}
 
 ResnetBlock::ResnetBlock(const ResnetConfig& c, int64_t in, int64_t out, int64_t stride, const Layout& l)
     : act_(kName, c.hidden_act) {

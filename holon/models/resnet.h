@@ -29,9 +29,13 @@ class ConvNorm : public nn::Layer<ConvNorm> {
  public:
   enum class Divided { kNone, kOutputs, kInputs };
   ConvNorm(int64_t in, int64_t out, int64_t kernel, int64_t stride, Divided divided, const Layout& layout);
-  Tensor forward(const Tensor& x) const { return normalization(convolution(x)); }
+  Tensor forward(const Tensor& x) const;
   nn::Conv2d convolution;
   nn::BatchNorm2d normalization;
+
+ private:
+  Divided divided_;
+  Layout layout_;
 };
 
 // Two or three convolutions, added to what went in.

@@ -13,7 +13,6 @@
 #include "holon/ops/index.h"
 #include "holon/ops/matmul.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/to_global.h"
 #include "holon/ops/values.h"
 
 namespace holon::models {
@@ -84,20 +83,23 @@ T5Attention::T5Attention(const T5Config& c, const Layout& l)
       v(register_module("v", nn::Linear(c.d_model, c.num_heads * c.d_kv, by_outputs(l, false)))),
       o(register_module("o", nn::Linear(c.num_heads * c.d_kv, c.d_model, by_inputs(l, false)))),
       heads_(c.num_heads),
-      dropout_(c.dropout_rate) {
+      dropout_(c.dropout_rate),
+      layout_(l) {
   check_divides(kName, "attention heads", heads_, l);
 }
 
 Tensor T5Attention::forward(const Tensor& x, const Tensor& memory, const Sequence& s, const Tensor& bias) const {
-  return o(attend(split_heads(q(x), heads_), split_heads(k(memory), heads_), split_heads(v(memory), heads_), s,
-                  {.scale = 1, .dropout = is_training() ? dropout_ : 0, .bias = bias}));
+  const Tensor y = attend(split_heads(q(x), heads_), split_heads(k(memory), heads_), split_heads(v(memory), heads_), s,
+                          {.scale = 1, .dropout = is_training() ? dropout_ : 0, .bias = bias});
+  return added_up(o(y), layout_);
 }
 
 T5FeedForward::T5FeedForward(const T5Config& c, const Layout& l)
     : wi(register_module(c.gated ? "wi_0" : "wi", nn::Linear(c.d_model, c.d_ff, by_outputs(l, false)))),
       wo(nn::Linear(c.d_ff, c.d_model, by_inputs(l, false))),
       dropout(register_module("dropout", nn::Dropout(c.dropout_rate))),
-      act_(kName, c.activation) {
+      act_(kName, c.activation),
+      layout_(l) {
   if (c.gated) {
     gate.emplace(c.d_model, c.d_ff, by_outputs(l, false));
     register_module("wi_1", *gate);
@@ -107,7 +109,7 @@ T5FeedForward::T5FeedForward(const T5Config& c, const Layout& l)
 
 Tensor T5FeedForward::forward(const Tensor& x) const {
   const Tensor hidden = act_(wi(x));
-  return wo(dropout(gate ? hidden * (*gate)(x) : hidden));
+  return added_up(wo(dropout(gate ? hidden * (*gate)(x) : hidden)), layout_);
 }
 
 T5Block::T5Block(const T5Config& c, bool decoder, const Layout& l)
@@ -207,7 +209,7 @@ T5::T5(const T5Config& c, const std::vector<Layout>& layouts)
 
 Tensor T5::embed(const Tensor& ids, const Layout& layout) const {
   const Layout& first = layouts_.front();
-  return shared(by_rows(ids, first, ids.size(0))).to_global(layout.placement, layout.rows);
+  return added_up(shared(by_rows(ids, first, ids.size(0))), layout);
 }
 
 Tensor T5::forward(const Tensor& ids, const Inputs& in) const {

@@ -40,6 +40,7 @@ class T5Attention : public nn::Layer<T5Attention> {
  private:
   int64_t heads_;
   double dropout_;
+  Layout layout_;
 };
 
 // Two products with an activation between them, or three with a gate.
@@ -54,6 +55,7 @@ class T5FeedForward : public nn::Layer<T5FeedForward> {
 
  private:
   Activation act_;
+  Layout layout_;
 };
 
 // Of the encoder, or, with attention over the encoder's result, of the decoder.

@@ -63,13 +63,15 @@ VitAttention::VitAttention(const VitConfig& c, const Layout& l)
       value(register_module("value", nn::Linear(c.hidden_size, c.hidden_size, by_outputs(l, c.qkv_bias)))),
       dense(register_module("dense", nn::Linear(c.hidden_size, c.hidden_size, by_inputs(l, true)))),
       heads_(c.num_attention_heads),
-      dropout_(c.attention_probs_dropout_prob) {
+      dropout_(c.attention_probs_dropout_prob),
+      layout_(l) {
   check_divides(kName, "attention heads", heads_, l);
 }
 
 Tensor VitAttention::forward(const Tensor& x) const {
-  return dense(attend(split_heads(query(x), heads_), split_heads(key(x), heads_), split_heads(value(x), heads_), {},
-                      {.dropout = is_training() ? dropout_ : 0}));
+  const Tensor y = attend(split_heads(query(x), heads_), split_heads(key(x), heads_), split_heads(value(x), heads_), {},
+                          {.dropout = is_training() ? dropout_ : 0});
+  return added_up(dense(y), layout_);
 }
 
 VitBlock::VitBlock(const VitConfig& c, const Layout& l)
@@ -81,11 +83,12 @@ VitBlock::VitBlock(const VitConfig& c, const Layout& l)
       layernorm_after(
           register_module("layernorm_after", nn::LayerNorm({c.hidden_size}, layer_norm_options(l, c.layer_norm_eps)))),
       dropout(register_module("dropout", nn::Dropout(c.hidden_dropout_prob))),
-      act_(kName, c.hidden_act) {}
+      act_(kName, c.hidden_act),
+      layout_(l) {}
 
 Tensor VitBlock::forward(const Tensor& input) const {
   const Tensor x = input + dropout(attention(layernorm_before(input)));
-  return x + dropout(down(act_(up(layernorm_after(x)))));
+  return x + dropout(added_up(down(act_(up(layernorm_after(x)))), layout_));
 }
 
 VitEmbeddings::VitEmbeddings(const VitConfig& c, const Layout& l)

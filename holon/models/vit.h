@@ -36,6 +36,7 @@ class VitAttention : public nn::Layer<VitAttention> {
  private:
   int64_t heads_;
   double dropout_;
+  Layout layout_;
 };
 
 // One layer: attention and two products, each behind a norm and added to what went in.
@@ -50,6 +51,7 @@ class VitBlock : public nn::Layer<VitBlock> {
 
  private:
   Activation act_;
+  Layout layout_;
 };
 
 // Patches as tokens, with positions.
