@@ -1,4 +1,5 @@
 """What transformers computes: `python torch_models.py FOLDER [CASE...]`, by a Python that has torch and transformers.
+`python torch_models.py read FOLDER ORIGINALS CASE...` reads checkpoints there and compares them with the originals.
 
 For each case FOLDER/CASE has a checkpoint of a small model with drawn parameters and, for each way to call it, WAY.npz
 with inputs, logits and loss, and WAY, a checkpoint whose tensors are the gradients of the loss.
@@ -195,11 +196,27 @@ def write(folder, name, torch, transformers):
         gradients.save_pretrained(folder / name / way)
 
 
+def read(folder, original, torch, transformers):
+    """Errors: the model of a folder is not the original, tensor by tensor."""
+    architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
+    model, found = getattr(transformers, architecture).from_pretrained(folder, output_loading_info=True)
+    assert not any(found.values()), (folder, found)
+    expected = getattr(transformers, architecture).from_pretrained(original).state_dict()
+    state = model.state_dict()
+    assert state.keys() == expected.keys(), folder
+    different = [name for name, t in state.items() if not torch.equal(t, expected[name])]
+    assert not different, (folder, different)
+
+
 def main():
     import torch
     import transformers
 
     torch.set_num_threads(1)
+    if sys.argv[1] == "read":
+        for name in sys.argv[4:]:
+            read(Path(sys.argv[2]) / name, Path(sys.argv[3]) / name, torch, transformers)
+        return
     folder = Path(sys.argv[1])
     names = sys.argv[2:] or list(CASES)
     for name in names:

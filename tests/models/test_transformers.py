@@ -52,14 +52,19 @@ def torch_python():
     return sys.executable if importlib.util.find_spec("transformers") and importlib.util.find_spec("torch") else None
 
 
+def run_torch(*arguments):
+    command = [torch_python(), torch_models.__file__, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="session")
 def references(tmp_path_factory):
     python = torch_python()
     if python is None:
         pytest.skip("there is no torch with transformers: HOLON_BENCH_TORCH_PYTHON names a Python that has them")
     folder = tmp_path_factory.mktemp("references")
-    done = subprocess.run([python, torch_models.__file__, folder], capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
+    run_torch(folder)
     return folder
 
 
@@ -126,3 +131,13 @@ def test_as_transformers(references, name, way, layout):
     in_logits, in_gradients = compare(references / name, way, layout)
     assert in_logits <= TOLERANCE
     assert max(in_gradients.values()) <= TOLERANCE, {k: v for k, v in in_gradients.items() if v > TOLERANCE}
+
+
+@pytest.mark.slow
+def test_transformers_reads_what_is_saved(references, tmp_path):
+    def save(rank):
+        for name in CASES:
+            flow.models.from_pretrained(references / name, dp=2, tp=2).save_pretrained(tmp_path / name)
+
+    flow.run_ranks(4, save)
+    run_torch("read", tmp_path, references, *CASES)
