@@ -6,96 +6,15 @@ Gradients are compared along directions with the differences of the formulas' lo
 import numpy as np
 import pytest
 from harness import model_formulas as formulas
-from harness.torch_models import DECODER, ENCODER, GPT2, T5, VISION, inputs_of
+from harness.small_models import MODELS
 
 import holon as flow
 
-NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "dropout_rate": 0.0}
-DRAWN = {"initializer_range": 0.2, "initializer_factor": 1.2}
-# Name: formula, loss of logits and labels, configuration, way to call it.
-MODELS = {
-    "llama": (formulas.llama, formulas.next_tokens, {"model_type": "llama", **DECODER}, "packed"),
-    "mistral": (
-        formulas.llama,
-        formulas.next_tokens,
-        {"model_type": "mistral", **DECODER, "sliding_window": 5},
-        "plain",
-    ),
-    "qwen2": (formulas.llama, formulas.next_tokens, {"model_type": "qwen2", **DECODER}, "padded"),
-    "qwen3": (
-        formulas.llama,
-        formulas.next_tokens,
-        {"model_type": "qwen3", **DECODER, "head_dim": 12, "tie_word_embeddings": True},
-        "plain",
-    ),
-    "mixtral": (
-        formulas.llama,
-        formulas.next_tokens,
-        {"model_type": "mixtral", **DECODER, "num_local_experts": 4, "num_experts_per_tok": 2},
-        "plain",
-    ),
-    "qwen3-moe": (
-        formulas.llama,
-        formulas.next_tokens,
-        {
-            "model_type": "qwen3_moe",
-            **DECODER,
-            "num_experts": 6,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 20,
-            "mlp_only_layers": [1],
-            "norm_topk_prob": True,
-        },
-        "packed",
-    ),
-    "gpt2": (formulas.gpt2, formulas.next_tokens, {"model_type": "gpt2", **GPT2}, "packed"),
-    "bert": (formulas.bert, formulas.cross_entropy, {"model_type": "bert", **ENCODER}, "types"),
-    "vit": (formulas.vit, formulas.cross_entropy, {"model_type": "vit", **VISION, "num_labels": 5}, "images"),
-    "resnet": (
-        formulas.resnet,
-        formulas.cross_entropy,
-        {"model_type": "resnet", "embedding_size": 6, "hidden_sizes": [16, 24], "depths": [1, 2], "num_labels": 5},
-        "images",
-    ),
-    "t5": (formulas.t5, formulas.cross_entropy, {"model_type": "t5", **T5}, "pairs"),
-    "t5-gated": (
-        formulas.t5,
-        formulas.cross_entropy,
-        {"model_type": "t5", **T5, "feed_forward_proj": "gated-gelu"},
-        "pairs",
-    ),
-}
 LAYOUTS = [{}, {"dp": 2}, {"tp": 2}, {"pp": 2}, {"dp": 2, "tp": 2}]
 
 
 def whole(t):
     return t.to_global(flow.placement.all("cpu"), flow.sbp.broadcast).numpy()
-
-
-@pytest.fixture(scope="module")
-def checkpoints(tmp_path_factory):
-    """A checkpoint of each model, and what its formula gives."""
-    made = {}
-
-    def get(name):
-        if name not in made:
-            formula, loss_of, config, way = MODELS[name]
-            folder = tmp_path_factory.mktemp(name)
-            flow.manual_seed(len(name))
-            model = flow.models.from_config({**config, **NO_DROPOUT, **DRAWN})
-            with flow.no_grad():
-                for p in model.parameters():  # norms and biases that matter
-                    if p.ndim == 1:
-                        p.add_(flow.randn(p.shape, placement=p.placement, sbp=p.sbp) * 0.1)
-                for n, b in model.named_buffers():
-                    if n.endswith(("running_mean", "running_var")):
-                        b.copy_(flow.rand(b.shape, placement=b.placement, sbp=b.sbp) + 0.5)
-            model.save_pretrained(folder)
-            tensors = {n: t.numpy().astype("f8") for n, t in flow.load(folder).items()}
-            made[name] = folder, tensors, inputs_of(way, np.random.default_rng(3))
-        return made[name]
-
-    return get
 
 
 def by_formula(name, tensors, inputs):
