@@ -6,6 +6,7 @@
 
 #include "checkpoint/folder.h"
 #include "error_of.h"
+#include "holon/boxing/events.h"
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/random_state.h"
@@ -49,6 +50,18 @@ TEST_P(EachModel, EveryLayoutComputesTheSame) {
       const Computed found = compute(model, ids, ids);
       if (rank == 0) expect_same(found, one);
     });
+}
+
+// Nothing is moved but where the model says so: an op that had to move something would raise.
+TEST_P(EachModel, OpsMoveNothingByThemselves) {
+  run_ranks(8, [](int) {
+    const Model model = from_config(Config(GetParam()), {.dp = 2, .tp = 2, .pp = 2});
+    const Tensor ids = tokens(4, 6, 23);
+    boxing::BoxingPolicyGuard guard("raise");
+    const Tensor logits = model(ids);
+    EXPECT_EQ(logits.nd_sbp().str(), "(S(0), S(2))");
+    EXPECT_EQ(logits.placement(), model.layouts().back().placement);
+  });
 }
 
 TEST_P(EachModel, SavedOnOneLayoutAndLoadedOnAnother) {
