@@ -28,7 +28,8 @@ void check_ids(const char* model, const char* what, const Tensor& ids, int64_t e
     fail_value("{}: {} have shape {}; it must be [batch, length], neither of them 0.", model, what, ids.shape());
   if (tracer()) return;  // there are no values yet: embedding() looks at them in each step
   NoGradGuard guard;
-  const int64_t low = amin(ids).item().as_int(), high = amax(ids).item().as_int();
+  const Tensor whole = whole_on_each(ids);
+  const int64_t low = amin(whole).item().as_int(), high = amax(whole).item().as_int();
   if (low < 0 || high >= end)
     fail(ErrorKind::kIndex, "{}: {} hold {}, which is not in [0, {}). Use the tokenizer of this checkpoint.", model,
          what, low < 0 ? low : high, end);

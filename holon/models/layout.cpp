@@ -72,6 +72,10 @@ Tensor by_rows(const Tensor& x, const Layout& layout, int64_t rows) {
   return x.to_global(layout.placement, sbp);
 }
 
+Tensor whole_on_each(const Tensor& x) {
+  return x.is_global() ? x.to_global(x.placement(), NdSbp::filled(x.nd_sbp().size(), sbp::broadcast())) : x;
+}
+
 Tensor added_up(const Tensor& x, const Layout& layout) { return x.to_global(layout.placement, layout.rows); }
 
 Tensor to_stage(const Tensor& x, const Layout& layout) {

@@ -53,6 +53,8 @@ void check_divides(const char* model, const char* what, int64_t n, const Layout&
 // x by rows on the layout's ranks. A local tensor is the whole value, alike on all ranks; one of a single row for more
 // rows is given whole to each rank.
 Tensor by_rows(const Tensor& x, const Layout& layout, int64_t rows);
+// x whole on each of its ranks, for a look at its values. A local tensor is returned as it is.
+Tensor whole_on_each(const Tensor& x);
 // x, activations on the layout's ranks, by rows: what is a partial sum, behind a weight whose inputs are divided, is
 // added up. So is the gradient, once, and not by each op that needs it.
 Tensor added_up(const Tensor& x, const Layout& layout);

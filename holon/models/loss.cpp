@@ -26,7 +26,7 @@ Tensor placed(const char* model, const Tensor& logits, const Tensor& labels, con
     fail_value("{}: labels have shape {}; logits {} need {}.", model, labels.shape(), logits.shape(), wanted);
   if (!tracer() && labels.numel() > 0) {
     NoGradGuard guard;
-    const Tensor counted = masked_fill(labels, eq(labels, kIgnored), 0);
+    const Tensor whole = whole_on_each(labels), counted = masked_fill(whole, eq(whole, kIgnored), 0);
     const int64_t low = amin(counted).item().as_int(), high = amax(counted).item().as_int();
     if (low < 0 || high >= classes)
       fail(ErrorKind::kIndex, "{}: labels hold {}, which is neither in [0, {}) nor {} (not counted).", model,

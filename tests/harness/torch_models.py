@@ -48,6 +48,8 @@ T5 = dict(
 )
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16}
+# Also written as shards with an index, and as PyTorch's file, which has tied tensors twice.
+OTHER_FILES = ("llama3", "gpt2", "bert")
 CAUSAL = ("plain", "padded", "packed")
 # Name: the model's class, its configuration, and how it is called.
 CASES = {
@@ -194,6 +196,11 @@ def write(folder, name, torch, transformers):
         for target, source in zip(gradients.parameters(), model.parameters(), strict=True):
             target.data = source.grad.clone()
         gradients.save_pretrained(folder / name / way)
+    if name in OTHER_FILES:
+        model.save_pretrained(folder / name / "shards", max_shard_size="20KB")
+        (folder / name / "pickle").mkdir()
+        torch.save(model.state_dict(), folder / name / "pickle/pytorch_model.bin")
+        model.config.save_pretrained(folder / name / "pickle")
 
 
 def read(folder, original, torch, transformers):

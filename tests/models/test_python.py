@@ -166,3 +166,26 @@ def test_inputs_that_are_wrong(checkpoint):
             call()
     with pytest.raises(RuntimeError, match="config.json cannot be read"):
         flow.models.from_pretrained(checkpoint / "nothing")
+
+
+def test_inputs_of_other_families_that_are_wrong():
+    vision = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    vit = flow.models.from_config({"model_type": "vit", **vision, "image_size": 8, "patch_size": 4})
+    sizes = {"vocab_size": 23, "d_model": 16, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    t5 = flow.models.from_config({"model_type": "t5", **sizes})
+    bert = flow.models.from_config({"model_type": "bert", "vocab_size": 23, **vision, "max_position_embeddings": 8})
+    ids, pixels = flow.tensor(IDS), flow.zeros(2, 3, 8, 8)
+    for error, message, call in [
+        (ValueError, r"it must be \[batch, 3, 8, 8\]", lambda: vit(flow.zeros(2, 3, 8, 9))),
+        (ValueError, r"it must be \[batch, 3, 8, 8\]", lambda: vit(flow.zeros(2, 1, 8, 8))),
+        (TypeError, "pixels are int64", lambda: vit(flow.zeros(2, 3, 8, 8, dtype=flow.int64))),
+        (ValueError, "takes no attention_mask", lambda: vit(pixels, attention_mask=ids)),
+        (IndexError, "labels hold 2", lambda: vit.loss(pixels, flow.tensor([0, 2]))),
+        (ValueError, "decoder_input_ids are missing", lambda: t5(ids)),
+        (ValueError, "4 rows of tokens and 1", lambda: t5(ids, decoder_input_ids=ids[:1])),
+        (ValueError, "takes no position_ids", lambda: t5(ids, position_ids=ids, decoder_input_ids=ids)),
+        (IndexError, "token_type_ids hold 2", lambda: bert(ids, token_type_ids=flow.full_like(ids, 2))),
+        (ValueError, "longer than the 8 positions", lambda: bert(flow.zeros(1, 9, dtype=flow.int64))),
+    ]:
+        with pytest.raises(error, match=message):
+            call()

@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import pytest
 from harness import torch_models
-from harness.torch_models import CASES
+from harness.torch_models import CASES, OTHER_FILES
 
 import holon as flow
 
@@ -141,3 +141,19 @@ def test_transformers_reads_what_is_saved(references, tmp_path):
 
     flow.run_ranks(4, save)
     run_torch("read", tmp_path, references, *CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["shards", "pickle"])
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_other_files(references, name, form):
+    def parameters(folder):
+        model = flow.models.from_pretrained(folder, tp=2)
+        return {n: everywhere(p.detach()) for n, p in model.named_parameters()}
+
+    found, wanted = (
+        flow.run_ranks(2, lambda rank, folder=folder: parameters(folder))[0]
+        for folder in (references / name / form, references / name)
+    )
+    assert found.keys() == wanted.keys()
+    assert all((found[n] == wanted[n]).all() for n in wanted)

@@ -58,9 +58,12 @@ TEST_P(EachModel, OpsMoveNothingByThemselves) {
     const Model model = from_config(Config(GetParam()), {.dp = 2, .tp = 2, .pp = 2});
     const Tensor ids = tokens(4, 6, 23);
     boxing::BoxingPolicyGuard guard("raise");
-    const Tensor logits = model(ids);
-    EXPECT_EQ(logits.nd_sbp().str(), "(S(0), S(2))");
-    EXPECT_EQ(logits.placement(), model.layouts().back().placement);
+    const Layout& first = model.layouts().front();
+    for (const Tensor& given : {ids, place(ids, first.placement, first.rows)}) {
+      const Tensor logits = model(given);
+      EXPECT_EQ(logits.nd_sbp().str(), "(S(0), S(2))");
+      EXPECT_EQ(logits.placement(), model.layouts().back().placement);
+    }
   });
 }
 
