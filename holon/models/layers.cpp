@@ -3,6 +3,7 @@
 #include "holon/base/error.h"
 #include "holon/nn/init.h"
 #include "holon/ops/activation.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/unary.h"
 
 namespace holon::models {
@@ -60,6 +61,15 @@ Activation::Activation(const char* model, const std::string& name) : f_(nullptr)
   }
   if (!f_) fail_value("{}: the activation '{}' is not supported; those that are: {}.", model, name, known);
 }
+
+SwiGlu::SwiGlu(int64_t hidden, int64_t intermediate, const std::string& activation, bool bias, const Layout& l)
+    : gate_proj(register_module("gate_proj", nn::Linear(hidden, intermediate, by_outputs(l, bias)))),
+      up_proj(register_module("up_proj", nn::Linear(hidden, intermediate, by_outputs(l, bias)))),
+      down_proj(register_module("down_proj", nn::Linear(intermediate, hidden, by_inputs(l, bias)))),
+      act_("SwiGlu", activation),
+      layout_(l) {}
+
+Tensor SwiGlu::forward(const Tensor& x) const { return added_up(down_proj(act_(gate_proj(x)) * up_proj(x)), layout_); }
 
 void draw_parameters(const nn::Module& module, double deviation) {
   for (auto& [name, p] : module.named_parameters()) {

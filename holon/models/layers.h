@@ -1,5 +1,8 @@
-// Options of nn's layers for a layout, and the values that a model begins with.
+// What several families share: options of nn's layers for a layout, activations, and the values that a model begins
+// with.
 #pragma once
+
+#include <string>
 
 #include "holon/models/layout.h"
 #include "holon/nn/linear.h"
@@ -27,6 +30,18 @@ class Activation {
 
  private:
   Tensor (*f_)(const Tensor& x);
+};
+
+// down(activation(gate(x)) * up(x)) of x [..., hidden].
+class SwiGlu : public nn::Layer<SwiGlu> {
+ public:
+  SwiGlu(int64_t hidden, int64_t intermediate, const std::string& activation, bool bias, const Layout& layout);
+  Tensor forward(const Tensor& x) const;
+  nn::Linear gate_proj, up_proj, down_proj;
+
+ private:
+  Activation act_;
+  Layout layout_;
 };
 
 // Draws a model's parameters: weights normal with that deviation, biases 0. Norms keep their ones.

@@ -25,14 +25,19 @@ std::vector<int64_t> windows_of(const Config& c, const std::string& type, int64_
   }
   if (type.starts_with("qwen") && c.flag("use_sliding_window", false)) {
     const int64_t window = c.integer("sliding_window", 4096);
-    const int64_t first = type == "qwen3_moe" ? 0 : c.integer("max_window_layers", 28);
+    const int64_t most = c.integer("max_window_layers", 28);
+    // Which layers have the window where layer_types does not say it.
+    auto by_default = [&](int64_t i) {
+      if (type == "qwen3_moe") return true;
+      return type == "qwen2_moe" ? i % 2 == 0 && i < most : i >= most;
+    };
     std::vector<std::string> kinds;
     if (c.has("layer_types")) kinds = c.texts("layer_types");
     if (!kinds.empty() && kinds.size() != windows.size())
       fail_value("models: {}: layer_types has {} entries for {} layers.", c.source(), kinds.size(), n_layers);
     for (int64_t i = 0; i < n_layers; ++i) {
       const std::string kind =
-          kinds.empty() ? (i >= first ? "sliding_attention" : "full_attention") : at_index(kinds, i);
+          kinds.empty() ? (by_default(i) ? "sliding_attention" : "full_attention") : at_index(kinds, i);
       if (kind != "sliding_attention" && kind != "full_attention")
         fail_value("models: {}: layer {} is of type '{}'; it must be full_attention or sliding_attention.", c.source(),
                    i, kind);
@@ -82,8 +87,8 @@ LlamaConfig LlamaConfig::from(const Config& c) {
   out.initializer_range = c.number("initializer_range", 0.02);
   out.attention_dropout = c.number("attention_dropout", 0);
   out.hidden_act = c.text("hidden_act", "silu");
-  out.attention_bias = type != "qwen2" && c.flag("attention_bias", false);
-  out.qkv_bias = type == "qwen2";
+  out.attention_bias = !type.starts_with("qwen2") && c.flag("attention_bias", false);
+  out.qkv_bias = type == "qwen2" || (type == "qwen2_moe" && c.flag("qkv_bias", true));
   out.mlp_bias = c.flag("mlp_bias", false);
   out.qk_norm = type == "qwen3" || type == "qwen3_moe";
   out.tie_word_embeddings = c.flag("tie_word_embeddings", false);
@@ -122,18 +127,6 @@ Tensor LlamaAttention::forward(const Tensor& x, const Sequence& s) const {
   return added_up(o_proj(y), layout_);
 }
 
-LlamaMlp::LlamaMlp(const LlamaConfig& c, const Layout& l)
-    : gate_proj(
-          register_module("gate_proj", nn::Linear(c.hidden_size, c.intermediate_size, by_outputs(l, c.mlp_bias)))),
-      up_proj(register_module("up_proj", nn::Linear(c.hidden_size, c.intermediate_size, by_outputs(l, c.mlp_bias)))),
-      down_proj(register_module("down_proj", nn::Linear(c.intermediate_size, c.hidden_size, by_inputs(l, c.mlp_bias)))),
-      act_(kName, c.hidden_act),
-      layout_(l) {}
-
-Tensor LlamaMlp::forward(const Tensor& x) const {
-  return added_up(down_proj(act_(gate_proj(x)) * up_proj(x)), layout_);
-}
-
 LlamaBlock::LlamaBlock(const LlamaConfig& c, int64_t layer, const Layout& l)
     : self_attn(register_module("self_attn", LlamaAttention(c, l))),
       input_layernorm(
@@ -144,7 +137,7 @@ LlamaBlock::LlamaBlock(const LlamaConfig& c, int64_t layer, const Layout& l)
     moe.emplace(c.moe, c.hidden_size, c.hidden_act, l);
     register_module("mlp", *moe);
   } else {
-    mlp.emplace(c, l);
+    mlp.emplace(c.hidden_size, c.intermediate_size, c.hidden_act, c.mlp_bias, l);
     register_module("mlp", *mlp);
   }
 }

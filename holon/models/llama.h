@@ -1,6 +1,6 @@
 // Llama and the models that are built as it is: Mistral (a sliding window), Qwen2 (biases of queries, keys and values),
-// Qwen3 (norms of queries and keys), Mixtral and Qwen3-MoE (experts). RMSNorm, rotary embeddings, attention of grouped
-// queries, SwiGLU.
+// Qwen3 (norms of queries and keys), Mixtral, Qwen2-MoE and Qwen3-MoE (experts). RMSNorm, rotary embeddings, attention
+// of grouped queries, SwiGLU.
 #pragma once
 
 #include <optional>
@@ -48,18 +48,6 @@ class LlamaAttention : public nn::Layer<LlamaAttention> {
   Layout layout_;
 };
 
-// down(act(gate(x)) * up(x)).
-class LlamaMlp : public nn::Layer<LlamaMlp> {
- public:
-  LlamaMlp(const LlamaConfig& config, const Layout& layout);
-  Tensor forward(const Tensor& x) const;
-  nn::Linear gate_proj, up_proj, down_proj;
-
- private:
-  Activation act_;
-  Layout layout_;
-};
-
 // One layer: attention, and a product or experts, each behind a norm and added to what went in.
 class LlamaBlock : public nn::Layer<LlamaBlock> {
  public:
@@ -67,7 +55,7 @@ class LlamaBlock : public nn::Layer<LlamaBlock> {
   LlamaBlock(const LlamaConfig& config, int64_t layer, const Layout& layout);
   Tensor forward(const Tensor& x, const Sequence& sequence) const;
   LlamaAttention self_attn;
-  std::optional<LlamaMlp> mlp;   // either this
+  std::optional<SwiGlu> mlp;     // either this
   std::optional<SparseMoe> moe;  // or experts
   nn::RMSNorm input_layernorm, post_attention_layernorm;
 };

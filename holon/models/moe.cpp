@@ -5,6 +5,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/nn/weights.h"
+#include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/index.h"
 #include "holon/ops/matmul.h"
@@ -18,7 +19,7 @@ namespace holon::models {
 MoeConfig MoeConfig::from(const Config& c, int64_t n_layers) {
   const std::string type = c.text("model_type", "");
   MoeConfig out;
-  if (type != "mixtral" && type != "qwen3_moe") return out;
+  if (type != "mixtral" && type != "qwen2_moe" && type != "qwen3_moe") return out;
   out.experts = c.has("num_experts") ? c.integer("num_experts") : c.integer("num_local_experts");
   out.experts_per_token = c.integer("num_experts_per_tok");
   if (out.experts < 1 || out.experts_per_token < 1 || out.experts_per_token > out.experts)
@@ -27,6 +28,8 @@ MoeConfig MoeConfig::from(const Config& c, int64_t n_layers) {
   if (c.flag("output_router_logits", false))
     fail_value("models: {}: output_router_logits is true; the loss of the router's balance is not supported.",
                c.source());
+  if (c.number("router_jitter_noise", 0) != 0)
+    fail_value("models: {}: router_jitter_noise is not 0; noise of the router is not supported.", c.source());
   out.sparse_layers.assign(to_size(n_layers), true);
   if (type == "mixtral") {
     out.intermediate_size = c.integer("intermediate_size");
@@ -34,6 +37,7 @@ MoeConfig MoeConfig::from(const Config& c, int64_t n_layers) {
     return out;
   }
   out.intermediate_size = c.integer("moe_intermediate_size");
+  if (type == "qwen2_moe") out.shared_intermediate_size = c.integer("shared_expert_intermediate_size");
   out.normalize = c.flag("norm_topk_prob", false);
   const int64_t step = c.integer("decoder_sparse_step", 1);
   if (step < 1) fail_value("models: {}: decoder_sparse_step is {}; it must be 1 or more.", c.source(), step);
@@ -57,6 +61,11 @@ SparseMoe::SparseMoe(const MoeConfig& c, int64_t hidden, const std::string& acti
   gate_proj = register_parameter("gate_proj", weight(c.intermediate_size, hidden, 1));
   up_proj = register_parameter("up_proj", weight(c.intermediate_size, hidden, 1));
   down_proj = register_parameter("down_proj", weight(hidden, c.intermediate_size, 2));
+  if (c.shared_intermediate_size == 0) return;
+  shared_expert.emplace(hidden, c.shared_intermediate_size, activation, false, l);
+  shared_expert_gate.emplace(hidden, 1, undivided(l, false));
+  register_module("shared_expert", *shared_expert);
+  register_module("shared_expert_gate", *shared_expert_gate);
 }
 
 std::vector<checkpoint::KeyRule> SparseMoe::checkpoint_rules(const std::string& ours, const std::string& layer) const {
@@ -96,7 +105,8 @@ Tensor SparseMoe::forward(const Tensor& input) const {
   auto product = [](const Tensor& t, const Tensor& w) { return matmul(t, unsqueeze(w, 1).transpose(2, 3)); };
   const Tensor each = permute(weights, {2, 0, 1}).reshape({n, batch, length, 1});
   const Tensor hidden = act_(product(x, gate_proj)) * product(x, up_proj) * each;
-  return sum(product(hidden, down_proj), {0}).to_global(layout_.placement, layout_.rows);
+  const Tensor y = added_up(sum(product(hidden, down_proj), {0}), layout_);
+  return shared_expert ? y + sigmoid((*shared_expert_gate)(input)) * (*shared_expert)(input) : y;
 }
 
 }  // namespace holon::models

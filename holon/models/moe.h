@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,11 +17,12 @@ namespace holon::models {
 // experts 0: there are none.
 struct MoeConfig {
   int64_t experts = 0, experts_per_token = 2, intermediate_size = 0;
-  bool normalize = true;              // the weights of a token's experts add up to 1
-  std::vector<bool> sparse_layers{};  // which layers have experts
-  bool mixtral_names = false;         // of the tensors in checkpoints
-  // Of Mixtral or Qwen3-MoE; of another type, one without experts. Errors (ValueError): what Config says; more experts
-  // for a token than there are; an auxiliary loss.
+  int64_t shared_intermediate_size = 0;  // of an expert that all tokens have in addition; 0: there is none
+  bool normalize = true;                 // the weights of a token's experts add up to 1
+  std::vector<bool> sparse_layers{};     // which layers have experts
+  bool mixtral_names = false;            // of the tensors in checkpoints
+  // Of Mixtral, Qwen2-MoE or Qwen3-MoE; of another type, one without experts. Errors (ValueError): what Config says;
+  // more experts for a token than there are; an auxiliary loss.
   static MoeConfig from(const Config& config, int64_t n_layers);
 };
 
@@ -35,7 +37,9 @@ class SparseMoe : public nn::Layer<SparseMoe> {
   // The names of its tensors, which begin with ours, in checkpoints, where each expert has its own. layer: what names
   // of the layer begin with there.
   std::vector<checkpoint::KeyRule> checkpoint_rules(const std::string& ours, const std::string& layer) const;
-  nn::Linear gate;                              // the router
+  nn::Linear gate;  // the router
+  std::optional<SwiGlu> shared_expert;
+  std::optional<nn::Linear> shared_expert_gate;
   nn::Parameter gate_proj, up_proj, down_proj;  // [experts, out, in]
 
  private:

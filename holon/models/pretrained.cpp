@@ -37,6 +37,7 @@ constexpr Row kRows[] = {
     {"mistral", "MistralForCausalLM", make<Llama, LlamaConfig>},
     {"mixtral", "MixtralForCausalLM", make<Llama, LlamaConfig>},
     {"qwen2", "Qwen2ForCausalLM", make<Llama, LlamaConfig>},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", make<Llama, LlamaConfig>},
     {"qwen3", "Qwen3ForCausalLM", make<Llama, LlamaConfig>},
     {"qwen3_moe", "Qwen3MoeForCausalLM", make<Llama, LlamaConfig>},
     {"resnet", "ResNetForImageClassification", make<Resnet, ResnetConfig>},

@@ -105,11 +105,14 @@ def experts(w, x, config, mixtral):
     if mixtral or config.get("norm_topk_prob"):
         shares = shares / shares.sum(-1, keepdims=True)
     names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
-    return sum(shares[..., e : e + 1] * swiglu(w.below(f"experts.{e}"), x, names) for e in range(shares.shape[-1]))
+    y = sum(shares[..., e : e + 1] * swiglu(w.below(f"experts.{e}"), x, names) for e in range(shares.shape[-1]))
+    if "shared_expert_gate.weight" in w:
+        y = y + swiglu(w.below("shared_expert"), x) / (1 + np.exp(-w.linear("shared_expert_gate", x)))
+    return y
 
 
 def llama(config, w, input, **given):
-    """Llama, Mistral, Qwen2, Qwen3, Mixtral and Qwen3-MoE."""
+    """Llama, Mistral, Qwen2, Qwen3, Mixtral, Qwen2-MoE and Qwen3-MoE."""
     n, eps = config["num_attention_heads"], config.get("rms_norm_eps", 1e-6)
     theta = config.get("rope_theta", 10000.0)
     positions = given.get("position_ids", np.arange(input.shape[1])[None])

@@ -27,6 +27,19 @@ MODELS = {
         {"model_type": "mixtral", **DECODER, "num_local_experts": 4, "num_experts_per_tok": 2},
         "plain",
     ),
+    "qwen2-moe": (
+        formulas.llama,
+        formulas.next_tokens,
+        {
+            "model_type": "qwen2_moe",
+            **DECODER,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 20,
+            "shared_expert_intermediate_size": 28,
+        },
+        "plain",
+    ),
     "qwen3-moe": (
         formulas.llama,
         formulas.next_tokens,

@@ -118,6 +118,17 @@ CASES = {
         {**DECODER, "num_local_experts": 4, "num_experts_per_tok": 2},
         ("plain", "padded"),
     ),
+    "qwen2-moe": (
+        "Qwen2MoeForCausalLM",
+        {
+            **DECODER,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 20,
+            "shared_expert_intermediate_size": 28,
+        },
+        ("plain",),
+    ),
     "qwen3-moe": (
         "Qwen3MoeForCausalLM",
         {
