@@ -97,7 +97,7 @@ const Value& Config::member(std::string_view key) const {
 }
 
 void Config::wrong(std::string_view key, const char* wanted) const {
-  fail_value("models: {}: '{}' is a {}; it must be {}.", source_, key, member(key).kind(), wanted);
+  fail_value("models: {}: '{}' is of the type {}; it must be {}.", source_, key, member(key).kind(), wanted);
 }
 
 int64_t Config::integer(std::string_view key) const {

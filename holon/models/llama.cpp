@@ -60,6 +60,10 @@ void check(const LlamaConfig& c, const std::string& source) {
   if (c.num_attention_heads % c.num_key_value_heads)
     fail_value("models: {}: num_key_value_heads {} do not divide num_attention_heads {}.", source,
                c.num_key_value_heads, c.num_attention_heads);
+  for (int64_t window : c.windows)
+    if (window < 0) fail_value("models: {}: sliding_window is {}; it must be 1 or more, or null.", source, window);
+  if (!(c.attention_dropout >= 0 && c.attention_dropout <= 1))
+    fail_value("models: {}: attention_dropout is {}; a probability must be from 0 to 1.", source, c.attention_dropout);
   if (c.head_dim % 2) fail_value("models: {}: head_dim {} is odd; rotary embeddings need pairs.", source, c.head_dim);
 }
 

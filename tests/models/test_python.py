@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from harness.ranks import launch
 
 import holon as flow
 from holon import nn
@@ -93,6 +94,36 @@ def test_training_follows_one_rank(checkpoint, layout, graph):
     assert all(r == results[0] for r in results)
 
 
+PROGRAM = """
+import sys
+import holon as flow
+model = flow.models.from_pretrained(sys.argv[1], tp=2, device=sys.argv[2])
+ids = flow.arange(24).reshape(4, 6) % 23
+loss = model.loss(ids, ids)
+loss.backward()
+model.save_pretrained(sys.argv[3])
+print(loss.placement.type, loss.item(), model.get_parameter("model.norm.weight").grad.norm().item())
+"""
+
+
+@pytest.mark.parametrize("device, settings", [("cpu", {}), ("cuda", {"HOLON_SIMULATE": "cuda"})])
+def test_ranks_that_are_processes(checkpoint, tmp_path, device, settings):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    done = launch(program, 2, arguments=[checkpoint, device, tmp_path / "saved"], **settings)
+    assert done.returncode == 0, done.stderr
+    model = flow.models.from_pretrained(tmp_path / "saved")
+    ids = flow.arange(24).reshape(4, 6) % 23
+    loss = model.loss(ids, ids)
+    loss.backward()
+    gradient = model.get_parameter("model.norm.weight").grad.norm().item()
+    for line in done.stdout.splitlines():
+        where, *numbers = line.split()
+        assert where == device
+        np.testing.assert_allclose([float(x) for x in numbers], [loss.item(), gradient], rtol=1e-5)
+    assert len(done.stdout.splitlines()) == 2
+
+
 def test_all_wrong_tensors_are_listed(checkpoint, tmp_path):
     state = flow.load(checkpoint)
     del state["model.layers.0.mlp.up_proj.weight"], state["model.layers.1.self_attn.q_proj.weight"]
@@ -116,6 +147,8 @@ def test_all_wrong_tensors_are_listed(checkpoint, tmp_path):
         ({"num_key_value_heads": 3}, "do not divide"),
         ({"hidden_act": "swoosh"}, "'swoosh' is not supported"),
         ({"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "rope_type is 'longrope'"),
+        ({"model_type": "mistral", "architectures": None, "sliding_window": -3}, "sliding_window is -3"),
+        ({"attention_dropout": 2.0}, "a probability must be from 0 to 1"),
         ({"vocab_size": None}, "has no 'vocab_size'"),
         ({"hidden_size": "wide"}, "must be an integer"),
         (
