@@ -34,14 +34,14 @@ BertConfig BertConfig::from(const Config& c) {
   if (!c.flag("tie_word_embeddings", true))
     fail_value("models: {}: tie_word_embeddings is false; the head of Bert has the weight of its embedding here.",
                c.source());
-  for (auto [name, n] : {std::pair{"vocab_size", out.vocab_size},
-                         {"hidden_size", out.hidden_size},
-                         {"num_hidden_layers", out.num_hidden_layers},
-                         {"num_attention_heads", out.num_attention_heads},
-                         {"intermediate_size", out.intermediate_size},
-                         {"max_position_embeddings", out.max_position_embeddings},
-                         {"type_vocab_size", out.type_vocab_size}})
-    if (n < 1) fail_value("models: {}: {} is {}; it must be 1 or more.", c.source(), name, n);
+  check_positive(c,
+                 {{"vocab_size", out.vocab_size},
+                  {"hidden_size", out.hidden_size},
+                  {"num_hidden_layers", out.num_hidden_layers},
+                  {"num_attention_heads", out.num_attention_heads},
+                  {"intermediate_size", out.intermediate_size},
+                  {"max_position_embeddings", out.max_position_embeddings},
+                  {"type_vocab_size", out.type_vocab_size}});
   if (out.hidden_size % out.num_attention_heads)
     fail_value("models: {}: num_attention_heads {} do not divide hidden_size {}.", c.source(), out.num_attention_heads,
                out.hidden_size);

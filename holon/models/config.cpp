@@ -172,6 +172,11 @@ void Config::set(std::string_view key, Value value) {
 
 std::string Config::json() const { return json_of(members_).dump(2) + "\n"; }
 
+void check_positive(const Config& c, std::initializer_list<std::pair<const char*, int64_t>> sizes) {
+  for (auto& [name, n] : sizes)
+    if (n < 1) fail_value("models: {}: {} is {}; it must be 1 or more.", c.source(), name, n);
+}
+
 int64_t label_count(const Config& c) {
   const std::string problem = c.text("problem_type", "single_label_classification");
   const int64_t n = c.has("id2label") ? c.object("id2label").size() : c.integer("num_labels", 2);

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "holon/base/file_path.h"
@@ -58,6 +59,8 @@ class Config {
   std::string source_ = "the configuration";
 };
 
+// Errors (ValueError): a size that is below 1, by its name.
+void check_positive(const Config& config, std::initializer_list<std::pair<const char*, int64_t>> sizes);
 // The number of classes: of "id2label", or "num_labels"; 2 if there is neither. Errors (ValueError): fewer than 2, and
 // what asks for another loss than cross-entropy.
 int64_t label_count(const Config& config);

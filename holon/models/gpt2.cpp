@@ -36,13 +36,13 @@ Gpt2Config Gpt2Config::from(const Config& c) {
   out.tie_word_embeddings = c.flag("tie_word_embeddings", true);
   if (c.flag("add_cross_attention", false))
     fail_value("models: {}: add_cross_attention is true; GPT2 attends to its own tokens only.", c.source());
-  for (auto [name, n] : {std::pair{"vocab_size", out.vocab_size},
-                         {"n_positions", out.n_positions},
-                         {"n_embd", out.n_embd},
-                         {"n_layer", out.n_layer},
-                         {"n_head", out.n_head},
-                         {"n_inner", out.n_inner}})
-    if (n < 1) fail_value("models: {}: {} is {}; it must be 1 or more.", c.source(), name, n);
+  check_positive(c,
+                 {{"vocab_size", out.vocab_size},
+                  {"n_positions", out.n_positions},
+                  {"n_embd", out.n_embd},
+                  {"n_layer", out.n_layer},
+                  {"n_head", out.n_head},
+                  {"n_inner", out.n_inner}});
   if (out.n_embd % out.n_head)
     fail_value("models: {}: n_head {} does not divide n_embd {}.", c.source(), out.n_head, out.n_embd);
   return out;

@@ -44,27 +44,29 @@ std::vector<int64_t> windows_of(const Config& c, const std::string& type, int64_
       if (kind == "sliding_attention") at_index(windows, i) = window;
     }
   }
+  for (int64_t window : windows)
+    if (window < 0) fail_value("models: {}: sliding_window is {}; it must be 1 or more, or null.", c.source(), window);
   return windows;
 }
 
-void check(const LlamaConfig& c, const std::string& source) {
-  for (auto [name, n] : {std::pair{"vocab_size", c.vocab_size},
-                         {"hidden_size", c.hidden_size},
-                         {"intermediate_size", c.intermediate_size},
-                         {"num_hidden_layers", c.num_hidden_layers},
-                         {"num_attention_heads", c.num_attention_heads},
-                         {"num_key_value_heads", c.num_key_value_heads},
-                         {"head_dim", c.head_dim},
-                         {"max_position_embeddings", c.max_position_embeddings}})
-    if (n < 1) fail_value("models: {}: {} is {}; it must be 1 or more.", source, name, n);
-  if (c.num_attention_heads % c.num_key_value_heads)
-    fail_value("models: {}: num_key_value_heads {} do not divide num_attention_heads {}.", source,
-               c.num_key_value_heads, c.num_attention_heads);
-  for (int64_t window : c.windows)
-    if (window < 0) fail_value("models: {}: sliding_window is {}; it must be 1 or more, or null.", source, window);
-  if (!(c.attention_dropout >= 0 && c.attention_dropout <= 1))
-    fail_value("models: {}: attention_dropout is {}; a probability must be from 0 to 1.", source, c.attention_dropout);
-  if (c.head_dim % 2) fail_value("models: {}: head_dim {} is odd; rotary embeddings need pairs.", source, c.head_dim);
+void check_sizes(const LlamaConfig& out, const Config& c) {
+  check_positive(c,
+                 {{"vocab_size", out.vocab_size},
+                  {"hidden_size", out.hidden_size},
+                  {"intermediate_size", out.intermediate_size},
+                  {"num_hidden_layers", out.num_hidden_layers},
+                  {"num_attention_heads", out.num_attention_heads},
+                  {"num_key_value_heads", out.num_key_value_heads},
+                  {"head_dim", out.head_dim},
+                  {"max_position_embeddings", out.max_position_embeddings}});
+  if (out.num_attention_heads % out.num_key_value_heads)
+    fail_value("models: {}: num_key_value_heads {} do not divide num_attention_heads {}.", c.source(),
+               out.num_key_value_heads, out.num_attention_heads);
+  if (out.head_dim % 2)
+    fail_value("models: {}: head_dim {} is odd; rotary embeddings need pairs.", c.source(), out.head_dim);
+  if (!(out.attention_dropout >= 0 && out.attention_dropout <= 1))
+    fail_value("models: {}: attention_dropout is {}; a probability must be from 0 to 1.", c.source(),
+               out.attention_dropout);
 }
 
 // Of keys and values. A head is whole on a rank: where the ranks cannot share them evenly, each has all.
@@ -96,10 +98,10 @@ LlamaConfig LlamaConfig::from(const Config& c) {
   out.mlp_bias = c.flag("mlp_bias", false);
   out.qk_norm = type == "qwen3" || type == "qwen3_moe";
   out.tie_word_embeddings = c.flag("tie_word_embeddings", false);
+  check_sizes(out, c);
   out.rotary = RotaryConfig::from(c);
   out.moe = MoeConfig::from(c, out.num_hidden_layers);
   out.windows = windows_of(c, type, out.num_hidden_layers);
-  check(out, c.source());
   return out;
 }
 

@@ -42,14 +42,14 @@ T5Config T5Config::from(const Config& c) {
   out.activation = form == "gated-gelu" ? "gelu_new" : out.gated ? form.substr(6) : form;
   out.tie_word_embeddings = c.flag("tie_word_embeddings", true);
   out.scale_decoder_outputs = c.flag("scale_decoder_outputs", out.tie_word_embeddings);
-  for (auto [name, n] : {std::pair{"vocab_size", out.vocab_size},
-                         {"d_model", out.d_model},
-                         {"d_kv", out.d_kv},
-                         {"d_ff", out.d_ff},
-                         {"num_layers", out.num_layers},
-                         {"num_decoder_layers", out.num_decoder_layers},
-                         {"num_heads", out.num_heads}})
-    if (n < 1) fail_value("models: {}: {} is {}; it must be 1 or more.", c.source(), name, n);
+  check_positive(c,
+                 {{"vocab_size", out.vocab_size},
+                  {"d_model", out.d_model},
+                  {"d_kv", out.d_kv},
+                  {"d_ff", out.d_ff},
+                  {"num_layers", out.num_layers},
+                  {"num_decoder_layers", out.num_decoder_layers},
+                  {"num_heads", out.num_heads}});
   if (out.relative_attention_num_buckets < 4 ||
       out.relative_attention_max_distance <= out.relative_attention_num_buckets / 2)
     fail_value("models: {}: relative_attention_num_buckets {} must be 4 or more, and half of them fewer than "

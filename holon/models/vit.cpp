@@ -41,14 +41,14 @@ VitConfig VitConfig::from(const Config& c) {
   out.attention_probs_dropout_prob = c.number("attention_probs_dropout_prob", 0);
   out.hidden_act = c.text("hidden_act", "gelu");
   out.qkv_bias = c.flag("qkv_bias", true);
-  for (auto [name, n] : {std::pair{"hidden_size", out.hidden_size},
-                         {"num_hidden_layers", out.num_hidden_layers},
-                         {"num_attention_heads", out.num_attention_heads},
-                         {"intermediate_size", out.intermediate_size},
-                         {"image_size", out.image_size},
-                         {"patch_size", out.patch_size},
-                         {"num_channels", out.num_channels}})
-    if (n < 1) fail_value("models: {}: {} is {}; it must be 1 or more.", c.source(), name, n);
+  check_positive(c,
+                 {{"hidden_size", out.hidden_size},
+                  {"num_hidden_layers", out.num_hidden_layers},
+                  {"num_attention_heads", out.num_attention_heads},
+                  {"intermediate_size", out.intermediate_size},
+                  {"image_size", out.image_size},
+                  {"patch_size", out.patch_size},
+                  {"num_channels", out.num_channels}});
   if (out.hidden_size % out.num_attention_heads)
     fail_value("models: {}: num_attention_heads {} do not divide hidden_size {}.", c.source(), out.num_attention_heads,
                out.hidden_size);
