@@ -2,28 +2,45 @@
 
 #include <cmath>
 
+#include <utility>
+
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/ops/create.h"
 #include "holon/ops/random.h"
 
 namespace holon::nn::init {
 
+namespace {
+struct Skipping {
+  bool on = false;
+};
+bool& skipping() { return Context::current().part<Skipping>().on; }
+}  // namespace
+
+SkipGuard::SkipGuard() : before_(std::exchange(skipping(), true)) {}
+SkipGuard::~SkipGuard() { skipping() = before_; }
+
 void constant_(Tensor t, double value) {
+  if (skipping()) return;
   NoGradGuard guard;
   fill_(std::move(t), value);
 }
 
 void uniform_(Tensor t, double low, double high) {
+  if (skipping()) return;
   NoGradGuard guard;
   holon::uniform_(std::move(t), low, high);
 }
 
 void normal_(Tensor t, double mean, double std) {
+  if (skipping()) return;
   NoGradGuard guard;
   holon::normal_(std::move(t), mean, std);
 }
 
 void trunc_normal_(Tensor t, double mean, double std, double low, double high) {
+  if (skipping()) return;
   NoGradGuard guard;
   holon::trunc_normal_(std::move(t), mean, std, low, high);
 }

@@ -29,4 +29,17 @@ void kaiming_normal_(Tensor t, double a = 0);
 void xavier_uniform_(Tensor t, double gain = 1);
 void xavier_normal_(Tensor t, double gain = 1);
 
+// While one exists, initialisers on this thread's rank leave tensors as they are, whatever that is: for modules whose
+// values will all be replaced, as by those of a checkpoint. Nothing is drawn.
+class SkipGuard {
+ public:
+  SkipGuard();
+  ~SkipGuard();
+  SkipGuard(const SkipGuard&) = delete;
+  SkipGuard& operator=(const SkipGuard&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace holon::nn::init

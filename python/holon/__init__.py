@@ -98,6 +98,7 @@ _SUBMODULES = {
     "distributed",
     "env",
     "linalg",
+    "models",
     "nn",
     "optim",
     "pipeline",

@@ -13,6 +13,10 @@
 
 namespace nb = nanobind;
 
+namespace holon::nn {
+class Module;
+}
+
 namespace holon::python {
 
 // Tensor is a plain CPython type: a call of an op makes one, and must not pay for a general instance map.
@@ -120,6 +124,10 @@ void bind_checkpoint(nb::module_& m);  // save, load
 void bind_graph(nb::module_& m);       // nn.Graph
 void bind_schedules(nb::module_& m);   // of pipelines
 void bind_exports(nb::module_& m);     // modules and functions of libraries
+void bind_models(nb::module_& m);      // models of checkpoints
+
+// A handle of a module of C++ as Python's CppModule, in exports.cpp.
+nb::object cpp_module_object(const nn::Module& module);
 
 // What __reduce__ returns to have an object made by a function of this module.
 template <class... Args>

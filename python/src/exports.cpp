@@ -187,6 +187,10 @@ uint64_t changes_of(const nn::Module& module) {
 
 }  // namespace
 
+nb::object cpp_module_object(const nn::Module& module) {
+  return nb::cast(CppModule{std::make_shared<exports::ModuleHolder<nn::Module>>(module), nullptr});
+}
+
 void bind_exports(nb::module_& m) {
   using namespace nb::literals;
   nb::class_<CppModule>(m, "CppModule", "A module of C++, under one of Python's.")

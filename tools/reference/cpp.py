@@ -1,5 +1,5 @@
-"""The pages of the C++ API: every public class and function of the headers that holon/holon.h includes, with the
-comments above them. libclang reads the headers; a public name without a comment is a problem."""
+"""The pages of the C++ API: every public class and function of the headers that holon/holon.h and holon/models.h
+include, with the comments above them. libclang reads the headers; a public name without a comment is a problem."""
 
 import re
 import subprocess
@@ -94,7 +94,16 @@ PAGES = {
             "checkpoint/core/key_map.h",
         ],
     ),
+    "models": (
+        "Models",
+        "Models from checkpoints of transformers, and the parts that they are made of: `#include <holon/models.h>`.",
+        [f"models/{name}.h" for name in ("pretrained", "model", "layout", "config", "inputs", "weights")]
+        + [f"models/{name}.h" for name in ("attention", "rotary", "layers", "loss", "moe")]
+        + [f"models/{name}.h" for name in ("llama", "gpt2", "bert", "t5", "vit", "resnet")],
+    ),
 }
+# The headers that include all others.
+UMBRELLAS = ["holon.h", "models.h"]
 # What holon/holon.h includes that has its own pages.
 ELSEWHERE = {"ops.h"}
 CLASSES = {CursorKind.CLASS_DECL, CursorKind.STRUCT_DECL, CursorKind.CLASS_TEMPLATE}
@@ -206,7 +215,9 @@ class Reader:
     def __init__(self, root=ROOT):
         self.root = root
         arguments = ["-x", "c++", "-std=c++20", f"-I{root}", f"-I{GENERATED}", "-isystem", builtin_headers()]
-        unit = cindex.Index.create().parse(str(root / "holon/holon.h"), arguments)
+        there = [name for name in UMBRELLAS if (root / "holon" / name).exists()]
+        text = "".join(f"#include <holon/{name}>\n" for name in there)
+        unit = cindex.Index.create().parse("all.cpp", arguments, [("all.cpp", text)])
         wrong = [d for d in unit.diagnostics if d.severity >= cindex.Diagnostic.Error]
         if wrong:
             raise RuntimeError(f"libclang does not read the headers: {wrong[0]}")
@@ -400,7 +411,7 @@ def page(title, words, entries, note, problems, operations):
 
 
 def missing_headers(header="holon.h"):
-    """What holon/holon.h includes, itself or by a header of its folder, and no page shows."""
+    """What the header includes, itself or by a header of its folder, and no page shows."""
     shown = {h for _, _, headers in PAGES.values() for h in headers} | ELSEWHERE
     missing = []
     for name in re.findall(r'^#include "holon/([^"]+)"', (ROOT / "holon" / header).read_text(), re.M):
@@ -414,7 +425,11 @@ def missing_headers(header="holon.h"):
 def pages(note, problems):
     """({path in the reference: text}, the number of classes)"""
     reader, operations, made, count = Reader(), op_names(), {}, 0
-    problems += [f"holon/{h}: no page of the C++ reference has it (tools/reference/cpp.py)" for h in missing_headers()]
+    problems += [
+        f"holon/{h}: no page of the C++ reference has it (tools/reference/cpp.py)"
+        for u in UMBRELLAS
+        for h in missing_headers(u)
+    ]
     index = ["# C++ reference", "", note, CONTENTS, "", "| page | classes | functions |", "| --- | --- | --- |"]
     for name, (title, words, headers) in PAGES.items():
         entries = [e for h in headers for e in reader.of(h)]

@@ -1,0 +1,20 @@
+// Models of transformers' checkpoints, for any layout of ranks.
+#pragma once
+
+#include "holon/models/attention.h"
+#include "holon/models/bert.h"
+#include "holon/models/config.h"
+#include "holon/models/gpt2.h"
+#include "holon/models/inputs.h"
+#include "holon/models/layers.h"
+#include "holon/models/layout.h"
+#include "holon/models/llama.h"
+#include "holon/models/loss.h"
+#include "holon/models/model.h"
+#include "holon/models/moe.h"
+#include "holon/models/pretrained.h"
+#include "holon/models/resnet.h"
+#include "holon/models/rotary.h"
+#include "holon/models/t5.h"
+#include "holon/models/vit.h"
+#include "holon/models/weights.h"

@@ -1,0 +1,43 @@
+// Attention of all models: which keys a query sees, and where keys, values and positions are from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "holon/models/inputs.h"
+#include "holon/models/layout.h"
+#include "holon/models/rotary.h"
+#include "holon/tensor/tensor.h"
+
+namespace holon::models {
+
+// What the attention layers of a stage have in common during a call.
+struct Sequence {
+  Tensor positions{};   // [batch or 1, length]
+  Angles angles{};      // of the positions, for models with rotary embeddings
+  Tensor mask{};        // bool, broadcasts to [batch, heads, queries, keys]: a query sees a key; undefined: no limits
+  bool causal = false;  // query i sees the keys up to i; the mask has that in it, if there is one
+};
+
+struct SequenceOptions {
+  bool causal = true;
+  int64_t window = 0;  // the keys that a query sees at most, itself included; 0: all
+};
+// Of rows with the tokens' shape [batch, length] on a stage; angles are left out.
+Sequence sequence_of(const Dims& shape, const Inputs& inputs, const Layout& layout, const SequenceOptions& options);
+
+// x [batch, length, heads * width] as [batch, heads, length, width], and back.
+Tensor split_heads(const Tensor& x, int64_t heads);
+Tensor merge_heads(const Tensor& x);
+
+struct AttendOptions {
+  std::optional<double> scale{};  // by default 1 / sqrt(width)
+  double dropout = 0;
+  Tensor bias{};  // added to the scores, [1 or batch, heads, queries, keys]
+};
+// Attention of queries [batch, heads, length, width] over keys and values, whose heads may be fewer, each for as many
+// of the queries': [batch, length, heads * width]. The one place that keys and values go through.
+Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Sequence& sequence,
+              const AttendOptions& options = {});
+
+}  // namespace holon::models

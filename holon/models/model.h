@@ -1,0 +1,86 @@
+// A model of any family: what from_pretrained() returns.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "holon/models/config.h"
+#include "holon/models/inputs.h"
+#include "holon/models/layout.h"
+#include "holon/models/weights.h"
+#include "holon/nn/module.h"
+
+namespace holon::models {
+
+// A part of a model, and the stage of the pipeline that it is on.
+using StagedModule = std::pair<nn::Module, int>;
+
+// What the module class of a family has besides forward(x, inputs).
+template <class M>
+concept ModelFamily = std::derived_from<M, nn::Module> && requires(const M& m, const Tensor& t, const Inputs& in) {
+  { m(t, in) } -> std::same_as<Tensor>;
+  { m.loss(t, t, in) } -> std::same_as<Tensor>;
+  { m.layouts() } -> std::same_as<const std::vector<Layout>&>;
+  { m.stages() } -> std::same_as<std::vector<StagedModule>>;
+  { m.checkpoint_names() } -> std::same_as<CheckpointNames>;
+};
+
+// A handle, as all modules: copies are one model, and that of its own class (get_if) is the same, too.
+class Model : public nn::Module {
+ public:
+  template <ModelFamily M>
+  Model(const M& module, Config config)
+      : nn::Module(module), family_(std::make_shared<Of<M>>(module)), config_(std::move(config)) {}
+
+  // Logits of tokens [batch, length] or pixels [batch, channels, height, width], on the last stage. x is global, or
+  // local and alike on all ranks. Errors: what the model does not take (holon/models/inputs.h).
+  Tensor operator()(const Tensor& x, const Inputs& inputs = {}) const { return family_->call(x, inputs); }
+  // The mean loss over all labels of the whole batch that are not -100, as transformers has it: for a causal model the
+  // labels are the tokens. On the last stage.
+  Tensor loss(const Tensor& x, const Tensor& labels, const Inputs& inputs = {}) const {
+    return family_->loss(x, labels, inputs);
+  }
+  // Writes config.json and the weights, for from_pretrained() here and in transformers. Collective over the world.
+  // Errors: those of save().
+  void save_pretrained(const FilePath& folder) const;
+
+  // Of the stages, in order.
+  const std::vector<Layout>& layouts() const { return family_->layouts(); }
+  // The parts with their stages, for nn::Graph::set_stage().
+  std::vector<StagedModule> stages() const { return family_->stages(); }
+  CheckpointNames checkpoint_names() const { return family_->checkpoint_names(); }
+  const Config& config() const { return config_; }
+  // The model as the class of its family, such as Llama; nullptr if it is of another.
+  template <ModelFamily M>
+  const M* get_if() const {
+    auto* of = dynamic_cast<const Of<M>*>(family_.get());
+    return of ? &of->module : nullptr;
+  }
+
+ private:
+  struct Family {
+    virtual ~Family() = default;
+    virtual Tensor call(const Tensor& x, const Inputs& inputs) const = 0;
+    virtual Tensor loss(const Tensor& x, const Tensor& labels, const Inputs& inputs) const = 0;
+    virtual const std::vector<Layout>& layouts() const = 0;
+    virtual std::vector<StagedModule> stages() const = 0;
+    virtual CheckpointNames checkpoint_names() const = 0;
+  };
+  template <class M>
+  struct Of final : Family {
+    explicit Of(M m) : module(std::move(m)) {}
+    Tensor call(const Tensor& x, const Inputs& inputs) const override { return module(x, inputs); }
+    Tensor loss(const Tensor& x, const Tensor& labels, const Inputs& inputs) const override {
+      return module.loss(x, labels, inputs);
+    }
+    const std::vector<Layout>& layouts() const override { return module.layouts(); }
+    std::vector<StagedModule> stages() const override { return module.stages(); }
+    CheckpointNames checkpoint_names() const override { return module.checkpoint_names(); }
+    M module;
+  };
+  std::shared_ptr<const Family> family_;
+  Config config_;
+};
+
+}  // namespace holon::models

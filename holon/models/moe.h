@@ -1,0 +1,53 @@
+// Sparse mixtures of experts: of many products, each token takes part in a few.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "holon/checkpoint/core/key_map.h"
+#include "holon/models/config.h"
+#include "holon/models/layers.h"
+#include "holon/models/layout.h"
+#include "holon/nn/module.h"
+
+namespace holon::models {
+
+// experts 0: there are none.
+struct MoeConfig {
+  int64_t experts = 0, experts_per_token = 2, intermediate_size = 0;
+  int64_t shared_intermediate_size = 0;  // of an expert that all tokens have in addition; 0: there is none
+  bool normalize = true;                 // the weights of a token's experts add up to 1
+  std::vector<bool> sparse_layers{};     // which layers have experts
+  bool mixtral_names = false;            // of the tensors in checkpoints
+  // Of Mixtral, Qwen2-MoE or Qwen3-MoE; of another type, one without experts. Errors (ValueError): what Config says;
+  // more experts for a token than there are; an auxiliary loss.
+  static MoeConfig from(const Config& config, int64_t n_layers);
+};
+
+// The sum of a token's experts, each a SwiGLU, weighted by the router. No token is dropped. Every expert is computed
+// for all tokens of its ranks: tokens are gathered over the ranks of ep, and the results of their experts added up.
+class SparseMoe : public nn::Layer<SparseMoe> {
+ public:
+  // Errors (ValueError): the ranks of ep do not divide the experts.
+  SparseMoe(const MoeConfig& config, int64_t hidden, const std::string& activation, const Layout& layout);
+  // x [batch, length, hidden].
+  Tensor forward(const Tensor& x) const;
+  // The names of its tensors, which begin with ours, in checkpoints, where each expert has its own. layer: what names
+  // of the layer begin with there.
+  std::vector<checkpoint::KeyRule> checkpoint_rules(const std::string& ours, const std::string& layer) const;
+  nn::Linear gate;  // the router
+  std::optional<SwiGlu> shared_expert;
+  std::optional<nn::Linear> shared_expert_gate;
+  nn::Parameter gate_proj, up_proj, down_proj;  // [experts, out, in]
+
+ private:
+  // [batch, length, experts]: 0 where an expert is not the token's.
+  Tensor weights_of(const Tensor& x) const;
+  MoeConfig config_;
+  Activation act_;
+  Layout layout_;
+};
+
+}  // namespace holon::models

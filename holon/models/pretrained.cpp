@@ -1,0 +1,105 @@
+#include "holon/models/pretrained.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/fmt.h"
+#include "holon/checkpoint/core/world.h"
+#include "holon/models/bert.h"
+#include "holon/models/gpt2.h"
+#include "holon/models/llama.h"
+#include "holon/models/resnet.h"
+#include "holon/models/t5.h"
+#include "holon/models/vit.h"
+#include "holon/nn/init.h"
+
+namespace holon::models {
+
+namespace {
+
+// One for each class of transformers: the first of a model_type is the one where config.json names none.
+struct Row {
+  const char *model_type, *architecture;
+  Model (*make)(const Config& config, const std::vector<Layout>& layouts);
+};
+
+template <class M, class C>
+Model make(const Config& config, const std::vector<Layout>& layouts) {
+  return Model(M(C::from(config), layouts), config);
+}
+
+constexpr Row kRows[] = {
+    {"bert", "BertForMaskedLM", make<Bert, BertConfig>},
+    {"gpt2", "GPT2LMHeadModel", make<Gpt2, Gpt2Config>},
+    {"llama", "LlamaForCausalLM", make<Llama, LlamaConfig>},
+    {"mistral", "MistralForCausalLM", make<Llama, LlamaConfig>},
+    {"mixtral", "MixtralForCausalLM", make<Llama, LlamaConfig>},
+    {"qwen2", "Qwen2ForCausalLM", make<Llama, LlamaConfig>},
+    {"qwen2_moe", "Qwen2MoeForCausalLM", make<Llama, LlamaConfig>},
+    {"qwen3", "Qwen3ForCausalLM", make<Llama, LlamaConfig>},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", make<Llama, LlamaConfig>},
+    {"resnet", "ResNetForImageClassification", make<Resnet, ResnetConfig>},
+    {"t5", "T5ForConditionalGeneration", make<T5, T5Config>},
+    {"vit", "ViTForImageClassification", make<Vit, VitConfig>},
+};
+
+const Row& row_of(const Config& config) {
+  const std::string type = config.text("model_type", "");
+  std::vector<std::string> named;
+  if (config.has("architectures")) named = config.texts("architectures");
+  for (auto& row : kRows) {
+    if (type != row.model_type) continue;
+    if (named.empty()) return row;
+    for (auto& name : named)
+      if (name == row.architecture) return row;
+  }
+  fail_value("models: {} is of model_type '{}' and architectures [{}]; those that are known: {}. Write the model with "
+             "holon.nn, or convert the checkpoint.",
+             config.source(), type, fmt::format("{}", fmt::join(named, ", ")),
+             fmt::format("{}", fmt::join(architectures(), ", ")));
+}
+
+}  // namespace
+
+std::vector<std::string> architectures() {
+  std::vector<std::string> out;
+  for (auto& row : kRows) out.emplace_back(row.architecture);
+  return out;
+}
+
+Model from_config(const Config& config, const Parallel& parallel, const ModelOptions& options) {
+  const Row& row = row_of(config);
+  return row.make(config, Layout::over(parallel, options.dtype, options.device));
+}
+
+Model from_pretrained(const FilePath& folder, const Parallel& parallel, const ModelOptions& options) {
+  Config config;
+  checkpoint::together("from_pretrained", [&] { config = Config::read(folder); });
+  Model model = [&] {
+    nn::init::SkipGuard no_draws;  // each value is replaced
+    return from_config(config, parallel, options);
+  }();
+  load_weights(model, folder, model.checkpoint_names());
+  model.eval();
+  return model;
+}
+
+void Model::save_pretrained(const FilePath& folder) const {
+  save_weights(*this, folder, checkpoint_names());
+  checkpoint::together("save_pretrained", [&] {
+    if (Context::current().rank() != 0) return;
+    Config config = config_;
+    const std::string dtype(name(layouts().front().dtype));
+    config.set("dtype", dtype);
+    if (config.has("torch_dtype")) config.set("torch_dtype", dtype);  // as older versions name it
+    const auto path = std::filesystem::path(folder.string()) / "config.json";
+    std::ofstream file(path, std::ios::binary);
+    file << config.json();
+    file.close();
+    if (!file) fail_runtime("save_pretrained: {} cannot be written.", path.string());
+  });
+}
+
+}  // namespace holon::models

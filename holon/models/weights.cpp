@@ -1,0 +1,131 @@
+#include "holon/models/weights.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "holon/base/error.h"
+#include "holon/base/fmt.h"
+#include "holon/checkpoint/checkpoint.h"
+#include "holon/checkpoint/core/world.h"
+#include "holon/checkpoint/formats/open.h"
+#include "holon/ops/cast.h"
+
+namespace holon::models {
+
+using checkpoint::KeyMap;
+using checkpoint::KeyRule;
+
+namespace {
+
+// The rules, and one for each of the other tensors, which keeps its name.
+std::vector<KeyRule> all_rules(const nn::StateDict& own, const CheckpointNames& names) {
+  std::vector<KeyRule> rules = names.rules;
+  std::set<std::string> done;
+  for (auto& rule : rules) done.insert(rule.to.begin(), rule.to.end());
+  for (auto& [name, t] : own)
+    if (!done.contains(name)) rules.push_back({{name}, {name}});
+  return rules;
+}
+
+// What the files should have, by name.
+std::map<std::string, Dims> expected_shapes(const nn::StateDict& own, const KeyMap& map) {
+  std::vector<checkpoint::NamedShape> ours;
+  for (auto& [name, t] : own) ours.push_back({name, t.dtype(), t.shape()});
+  std::map<std::string, Dims> out;
+  for (auto& made : map.inverse().resolve(ours)) out.emplace(made.name, made.shape);
+  return out;
+}
+
+std::string without(const std::string& base, const std::string& name) {
+  return name.starts_with(base) ? name.substr(base.size()) : name;
+}
+
+bool is_ignored(const CheckpointNames& names, const std::string& name) {
+  return std::any_of(names.ignored.begin(), names.ignored.end(), [&](auto& end) { return name.ends_with(end); });
+}
+
+std::string listed(const char* what, const std::vector<std::string>& names) {
+  return names.empty() ? "" : fmt::format("\n{} ({}): {}", what, names.size(), fmt::join(names, ", "));
+}
+
+struct Found {
+  bool has_base = false;
+  std::vector<std::string> ignored;
+  std::string problems;  // all of them, or ""
+};
+
+Found compare(const checkpoint::Source& source, const std::map<std::string, Dims>& wanted,
+              const CheckpointNames& names) {
+  Found found;
+  const auto infos = source.tensors();
+  found.has_base = std::any_of(infos.begin(), infos.end(), [&](auto& t) { return t.name.starts_with(names.base); });
+  std::map<std::string, Dims> expected;
+  for (auto& [name, shape] : wanted) expected.emplace(found.has_base ? name : without(names.base, name), shape);
+  std::vector<std::string> missing, extra, misfits;
+  std::set<std::string> there;
+  for (auto& info : infos) {
+    there.insert(info.name);
+    auto it = expected.find(info.name);
+    if (it != expected.end()) {
+      if (it->second != info.shape)
+        misfits.push_back(fmt::format("{} is {}, not {}", info.name, info.shape, it->second));
+    } else if (is_ignored(names, info.name)) {
+      found.ignored.push_back(info.name);
+    } else {
+      extra.push_back(info.name);
+    }
+  }
+  for (auto& [name, shape] : expected)
+    if (!there.contains(name)) missing.push_back(fmt::format("{} {}", name, shape));
+  if (!missing.empty() || !extra.empty() || !misfits.empty())
+    found.problems = fmt::format("the tensors of {} are not those of the model in its config.json.{}{}{}\nGive the "
+                                 "config.json that belongs to these tensors, or complete the files.",
+                                 source.name(), listed("missing", missing), listed("not expected", extra),
+                                 listed("of another shape", misfits));
+  return found;
+}
+
+}  // namespace
+
+void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNames& names) {
+  NoGradGuard guard;
+  const nn::StateDict own = module.state_dict();
+  std::vector<KeyRule> rules = all_rules(own, names);
+  const auto expected = expected_shapes(own, KeyMap(rules));
+  Found found;
+  checkpoint::together("from_pretrained",
+                       [&] { found = compare(*checkpoint::open_source(folder.string()), expected, names); });
+  if (!found.problems.empty()) fail_value("from_pretrained: {}", found.problems);
+  if (!found.has_base)
+    for (auto& rule : rules)
+      for (auto& name : rule.from) name = without(names.base, name);
+  for (auto& name : found.ignored) rules.push_back({{name}, {name}});
+  LoadOptions options;
+  options.key_map = KeyMap(std::move(rules));
+  options.like = own;
+  options.strict = false;  // the names have been compared; what is ignored is not read
+  const nn::StateDict loaded = load(folder, options).state_dict();
+  std::set<std::string> parameters;
+  for (auto& [name, t] : module.named_parameters()) parameters.insert(name);
+  std::map<std::string, Tensor> before(own.begin(), own.end());
+  for (auto& [name, t] : loaded) {
+    const Tensor value = t.to(before.at(name).dtype());
+    if (parameters.contains(name))
+      module.replace_parameter(name, value);
+    else
+      module.replace_buffer(name, value);
+  }
+}
+
+void save_weights(const nn::Module& module, const FilePath& folder, const CheckpointNames& names) {
+  nn::StateDict own = module.state_dict();
+  for (auto& [name, t] : own) t = t.detach();  // they are joined outside of training: no policy of parameters applies
+  SaveOptions options;
+  options.format = Format::kHuggingFace;
+  options.key_map = KeyMap(all_rules(own, names));
+  save(own, folder, options);
+}
+
+}  // namespace holon::models

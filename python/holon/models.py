@@ -1,0 +1,135 @@
+"""Models of transformers' checkpoints on any layout of ranks: `from_pretrained(DIR, dp=1, tp=2)`.
+
+They are written in C++ (holon/models/); here they are modules as others, with the same tensors.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from . import _C
+from .nn.cpp import CppModule
+from .nn.module import Module
+
+
+class Model(CppModule):
+    """A model that from_pretrained() or from_config() made.
+
+    Inputs are global tensors, or local ones that are alike on all ranks. attention_mask is 1 where a token is seen;
+    position_ids that begin again, and document_ids, keep attention within documents. What a model does not take is an
+    error (ValueError), as are rows that are longer than its positions; so are ids outside the vocabulary
+    (IndexError).
+    """
+
+    def __init__(self, core: _C.Model) -> None:
+        super().__init__(core.module)
+        self.__dict__["_model"] = core
+
+    def forward(
+        self,
+        input: _C.Tensor,
+        attention_mask: _C.Tensor | None = None,
+        position_ids: _C.Tensor | None = None,
+        document_ids: _C.Tensor | None = None,
+        token_type_ids: _C.Tensor | None = None,
+        decoder_input_ids: _C.Tensor | None = None,
+        decoder_attention_mask: _C.Tensor | None = None,
+    ) -> _C.Tensor:
+        """The logits, a global tensor on the last stage, of tokens [batch, length] or pixels [batch, channels, height,
+        width]."""
+        return self._model.forward(
+            input,
+            attention_mask,
+            position_ids,
+            document_ids,
+            token_type_ids,
+            decoder_input_ids,
+            decoder_attention_mask,
+        )
+
+    def loss(
+        self,
+        input: _C.Tensor,
+        labels: _C.Tensor,
+        attention_mask: _C.Tensor | None = None,
+        position_ids: _C.Tensor | None = None,
+        document_ids: _C.Tensor | None = None,
+        token_type_ids: _C.Tensor | None = None,
+        decoder_input_ids: _C.Tensor | None = None,
+        decoder_attention_mask: _C.Tensor | None = None,
+    ) -> _C.Tensor:
+        """The mean loss over the labels of the whole batch that are not -100; of a causal model they are the tokens."""
+        return self._model.loss(
+            input,
+            labels,
+            attention_mask,
+            position_ids,
+            document_ids,
+            token_type_ids,
+            decoder_input_ids,
+            decoder_attention_mask,
+        )
+
+    def save_pretrained(self, path: str | os.PathLike[str]) -> None:
+        """Writes config.json and the weights, for from_pretrained() here and in transformers. Collective."""
+        self._model.save_pretrained(os.fspath(path))
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """What config.json says; a copy."""
+        return json.loads(self._model.config)
+
+    @property
+    def placements(self) -> list[_C.placement]:
+        """Those of the stages: grids of data parallel x tensor parallel ranks."""
+        return self._model.placements()
+
+    def stages(self) -> Iterator[tuple[Module, int, _C.placement]]:
+        """Yields every part with its stage and that one's placement, for nn.graph.GraphModule.set_stage()."""
+        placements = self.placements
+        for path, stage in self._model.stages():
+            yield self.get_submodule(path), stage, placements[stage]
+
+
+def from_pretrained(
+    path: str | os.PathLike[str],
+    *,
+    dp: int = 1,
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    cp: int = 1,
+    dtype: _C.dtype = _C.float32,
+    device: str = "cpu",
+) -> Model:
+    """The model of a folder with config.json and weights, as save_pretrained() here or in transformers writes it, in
+    evaluation mode. Each rank reads its own parts of the files. Collective.
+
+    dp, tp, pp, ep: how many ranks share the rows of a batch, the heads and hidden units, the layers and the experts;
+    their product is the number of ranks. cp is only 1 for now. dtype: of the parameters, whatever the files have.
+
+    Errors: ValueError for sizes that do not fit the world or the model, an unknown type of model, and files that do not
+    fit the configuration, all of whose tensors are listed; RuntimeError for what cannot be read.
+    """
+    return Model(_C.model_from_pretrained(os.fspath(path), dp, tp, pp, ep, cp, dtype, device))
+
+
+def from_config(
+    config: Mapping[str, Any],
+    *,
+    dp: int = 1,
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    cp: int = 1,
+    dtype: _C.dtype = _C.float32,
+    device: str = "cpu",
+) -> Model:
+    """A model of a configuration, a dict as config.json holds it, with drawn parameters and in training mode."""
+    return Model(_C.model_from_config(json.dumps(dict(config)), dp, tp, pp, ep, cp, dtype, device))
+
+
+def architectures() -> list[str]:
+    """The classes of transformers whose checkpoints from_pretrained() reads."""
+    return _C.model_architectures()

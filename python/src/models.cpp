@@ -1,0 +1,118 @@
+// holon.models: models of checkpoints, whose Python face is python/holon/models.py.
+#include "holon/models.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <unordered_map>
+
+#include "args.h"
+#include "bind.h"
+#include "holon/tensor/tracer.h"
+
+namespace holon::python {
+
+namespace {
+
+using models::Model;
+using OptionalTensor = std::optional<Tensor>;
+
+// Runs f without Python's lock, unless a graph is captured, which asks Python for names.
+template <class F>
+auto unlocked(F&& f) {
+  std::optional<nb::gil_scoped_release> released;
+  if (!tracer()) released.emplace();
+  return f();
+}
+
+models::Inputs inputs_of(const OptionalTensor& attention_mask, const OptionalTensor& position_ids,
+                         const OptionalTensor& document_ids, const OptionalTensor& token_type_ids,
+                         const OptionalTensor& decoder_input_ids, const OptionalTensor& decoder_attention_mask) {
+  auto value = [](const OptionalTensor& t) { return t ? *t : Tensor(); };
+  return {.attention_mask = value(attention_mask),
+          .position_ids = value(position_ids),
+          .document_ids = value(document_ids),
+          .token_type_ids = value(token_type_ids),
+          .decoder_input_ids = value(decoder_input_ids),
+          .decoder_attention_mask = value(decoder_attention_mask)};
+}
+
+// The paths of the parts in the model's tree, with their stages.
+std::vector<std::pair<std::string, int>> stages_of(const Model& m) {
+  std::unordered_map<const void*, std::string> paths;
+  for (auto& [path, module] : m.named_modules()) paths.emplace(module.identity(), path);
+  std::vector<std::pair<std::string, int>> out;
+  for (auto& [module, stage] : m.stages()) out.emplace_back(paths.at(module.identity()), stage);
+  return out;
+}
+
+models::Parallel parallel_of(int64_t dp, int64_t tp, int64_t pp, int64_t ep, int64_t cp) {
+  return {.dp = dp, .tp = tp, .pp = pp, .ep = ep, .cp = cp};
+}
+
+}  // namespace
+
+void bind_models(nb::module_& m) {
+  using namespace nb::literals;
+  nb::class_<Model>(m, "Model", "holon.models.Model's core.")
+      .def_prop_ro("module", [](const Model& model) { return cpp_module_object(model); })
+      .def_prop_ro("config", [](const Model& model) { return model.config().json(); })
+      .def("stages", stages_of)
+      .def("placements",
+           [](const Model& model) {
+             std::vector<Placement> out;
+             for (auto& layout : model.layouts()) out.push_back(layout.placement);
+             return out;
+           })
+      .def(
+          "forward",
+          [](const Model& model, const Tensor& x, const OptionalTensor& attention_mask,
+             const OptionalTensor& position_ids, const OptionalTensor& document_ids,
+             const OptionalTensor& token_type_ids, const OptionalTensor& decoder_input_ids,
+             const OptionalTensor& decoder_attention_mask) {
+            const auto inputs = inputs_of(attention_mask, position_ids, document_ids, token_type_ids, decoder_input_ids,
+                                          decoder_attention_mask);
+            return unlocked([&] { return model(x, inputs); });
+          },
+          "input"_a, "attention_mask"_a.none(), "position_ids"_a.none(), "document_ids"_a.none(),
+          "token_type_ids"_a.none(), "decoder_input_ids"_a.none(), "decoder_attention_mask"_a.none())
+      .def(
+          "loss",
+          [](const Model& model, const Tensor& x, const Tensor& labels, const OptionalTensor& attention_mask,
+             const OptionalTensor& position_ids, const OptionalTensor& document_ids,
+             const OptionalTensor& token_type_ids, const OptionalTensor& decoder_input_ids,
+             const OptionalTensor& decoder_attention_mask) {
+            const auto inputs = inputs_of(attention_mask, position_ids, document_ids, token_type_ids, decoder_input_ids,
+                                          decoder_attention_mask);
+            return unlocked([&] { return model.loss(x, labels, inputs); });
+          },
+          "input"_a, "labels"_a, "attention_mask"_a.none(), "position_ids"_a.none(), "document_ids"_a.none(),
+          "token_type_ids"_a.none(), "decoder_input_ids"_a.none(), "decoder_attention_mask"_a.none())
+      .def(
+          "save_pretrained",
+          [](const Model& model, const std::string& path) { unlocked([&] { model.save_pretrained(path); }); },
+          "path"_a);
+  m.def(
+      "model_from_pretrained",
+      [](const std::string& path, int64_t dp, int64_t tp, int64_t pp, int64_t ep, int64_t cp, nb::handle dtype,
+         const std::string& device) {
+        const models::ModelOptions options{.dtype = expect_dtype(dtype, "from_pretrained"), .device = device};
+        return unlocked([&] { return models::from_pretrained(path, parallel_of(dp, tp, pp, ep, cp), options); });
+      },
+      "path"_a, "dp"_a, "tp"_a, "pp"_a, "ep"_a, "cp"_a, "dtype"_a, "device"_a, "The model of a checkpoint.");
+  m.def(
+      "model_from_config",
+      [](const std::string& config, int64_t dp, int64_t tp, int64_t pp, int64_t ep, int64_t cp, nb::handle dtype,
+         const std::string& device) {
+        const models::ModelOptions options{.dtype = expect_dtype(dtype, "from_config"), .device = device};
+        return unlocked(
+            [&] { return models::from_config(models::Config(config), parallel_of(dp, tp, pp, ep, cp), options); });
+      },
+      "config"_a, "dp"_a, "tp"_a, "pp"_a, "ep"_a, "cp"_a, "dtype"_a, "device"_a,
+      "A model of a configuration, with drawn parameters.");
+  m.def("model_architectures", models::architectures, "The classes of transformers whose checkpoints are known.");
+}
+
+}  // namespace holon::python

@@ -1,0 +1,159 @@
+"""Logits, losses and all gradients of holon.models are those of transformers, on every layout of ranks.
+
+The reference is computed by another Python, which has torch and transformers: $HOLON_BENCH_TORCH_PYTHON, or the one
+that runs the tests.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from harness import torch_models
+from harness.torch_models import CASES, OTHER_FILES
+
+import holon as flow
+
+# (dp, tp, pp) on 1 to 8 ranks; 3 are uneven for the rows, 4 are more than some models' heads of keys.
+LAYOUTS = [
+    {},
+    {"dp": 2},
+    {"tp": 2},
+    {"pp": 2},
+    {"dp": 3},
+    {"pp": 3},
+    {"tp": 4},
+    {"dp": 2, "tp": 2},
+    {"tp": 2, "pp": 2},
+    {"dp": 2, "pp": 3},
+    {"dp": 2, "tp": 2, "pp": 2},
+    {"dp": 2, "tp": 4},
+]
+# For experts, too: 4 of Mixtral's, 6 of Qwen3-MoE's.
+EXPERTS = [
+    {"ep": 2},
+    {"dp": 2, "ep": 2},
+    {"tp": 2, "ep": 2},
+    {"pp": 2, "ep": 2},
+    {"dp": 2, "tp": 2, "ep": 2},
+    {"tp": 2, "pp": 2, "ep": 2},
+]
+TOLERANCE = 1e-5
+# Without rotary embeddings a bias of the keys adds the same to all scores of a query: its gradient is 0, and what both
+# have is rounding, which is measured by the largest gradient.
+ZERO = ("attn.k.bias", "attention.key.bias", "self.key.bias")
+
+
+def torch_python():
+    if named := os.environ.get("HOLON_BENCH_TORCH_PYTHON"):
+        return named
+    return sys.executable if importlib.util.find_spec("transformers") and importlib.util.find_spec("torch") else None
+
+
+def run_torch(*arguments):
+    command = [torch_python(), torch_models.__file__, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture(scope="session")
+def references(tmp_path_factory):
+    python = torch_python()
+    if python is None:
+        pytest.skip("there is no torch with transformers: HOLON_BENCH_TORCH_PYTHON names a Python that has them")
+    folder = tmp_path_factory.mktemp("references")
+    run_torch(folder)
+    return folder
+
+
+def everywhere(t):
+    return t.to_global(flow.placement.all("cpu"), flow.sbp.broadcast).numpy()
+
+
+def gradients_of(model):
+    return {name: everywhere(p.grad) for name, p in model.named_parameters()}
+
+
+def computed(folder, way, layout):
+    """Of one rank: logits, loss, gradients, and the gradients of the reference under the same names."""
+    model = flow.models.from_pretrained(folder, **layout).train(way == "training")
+    with np.load(folder / f"{way}.npz") as saved:
+        inputs = {k: flow.tensor(v) for k, v in saved.items() if k not in ("logits", "loss")}
+    labels = inputs.pop("labels")
+    loss = model.loss(labels=labels, **inputs)
+    loss.backward()
+    if way.endswith("pairs"):  # the labels, moved by one place
+        before = flow.cat([flow.zeros(len(labels), 1, dtype=flow.int64), labels[:, :-1]], 1)
+        inputs["decoder_input_ids"] = flow.where(before == -100, flow.zeros_like(before), before)
+    with flow.no_grad():
+        logits = everywhere(model(**inputs))
+    expected = flow.models.from_pretrained(folder / way, **layout)
+    wanted = {name: everywhere(p.detach()) for name, p in expected.named_parameters()}
+    return logits, everywhere(loss.detach()).item(), gradients_of(model), wanted
+
+
+def difference(found, wanted, scale=0.0):
+    """The largest difference, relative to the largest number."""
+    return np.abs(found - wanted).max() / max(np.abs(wanted).max(), scale)
+
+
+def compare(folder, way, layout):
+    """The largest relative differences in the logits and in the gradients."""
+    ranks = int(np.prod(list(layout.values()), dtype=int))
+    results = flow.run_ranks(ranks, lambda rank: computed(folder, way, layout))
+    logits, loss, found, wanted = results[0]
+    with np.load(folder / f"{way}.npz") as saved:
+        mask = "decoder_attention_mask" if way.endswith("pairs") else "attention_mask"
+        seen = saved[mask] == 1 if mask in saved else ...
+        in_logits = difference(logits[seen], saved["logits"][seen])
+        assert abs(loss - saved["loss"]) <= TOLERANCE * abs(saved["loss"])
+    assert found.keys() == wanted.keys() and found
+    largest = max(np.abs(g).max() for g in wanted.values())
+    in_gradients = {
+        name: difference(found[name], g, largest if name.endswith(ZERO) else 0.0) for name, g in wanted.items()
+    }
+    return in_logits, in_gradients
+
+
+def cases():
+    for name, (class_name, _, ways) in CASES.items():
+        for way in ways:
+            for layout in LAYOUTS + (EXPERTS if class_name.startswith(("Mixtral", "Qwen2Moe", "Qwen3Moe")) else []):
+                text = "-".join(f"{k}{n}" for k, n in layout.items()) or "one"
+                yield pytest.param(name, way, layout, id=f"{name}-{way}-{text}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, way, layout", list(cases()))
+def test_as_transformers(references, name, way, layout):
+    in_logits, in_gradients = compare(references / name, way, layout)
+    assert in_logits <= TOLERANCE
+    assert max(in_gradients.values()) <= TOLERANCE, {k: v for k, v in in_gradients.items() if v > TOLERANCE}
+
+
+@pytest.mark.slow
+def test_transformers_reads_what_is_saved(references, tmp_path):
+    def save(rank):
+        for name in CASES:
+            flow.models.from_pretrained(references / name, dp=2, tp=2).save_pretrained(tmp_path / name)
+
+    flow.run_ranks(4, save)
+    run_torch("read", tmp_path, references, *CASES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["shards", "pickle"])
+@pytest.mark.parametrize("name", OTHER_FILES)
+def test_other_files(references, name, form):
+    def parameters(folder):
+        model = flow.models.from_pretrained(folder, tp=2)
+        return {n: everywhere(p.detach()) for n, p in model.named_parameters()}
+
+    found, wanted = (
+        flow.run_ranks(2, lambda rank, folder=folder: parameters(folder))[0]
+        for folder in (references / name / form, references / name)
+    )
+    assert found.keys() == wanted.keys()
+    assert all((found[n] == wanted[n]).all() for n in wanted)
