@@ -6,6 +6,7 @@
 #include "holon/models/config.h"
 #include "holon/models/gpt2.h"
 #include "holon/models/inputs.h"
+#include "holon/models/kv_cache.h"
 #include "holon/models/layers.h"
 #include "holon/models/layout.h"
 #include "holon/models/llama.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/attention.h"
@@ -57,36 +58,42 @@ double lowest(DType t) {
 Sequence sequence_of(const Dims& shape, const Inputs& in, const Layout& layout, const SequenceOptions& o) {
   NoGradGuard guard;
   const int64_t batch = shape[0], length = shape[1];
+  const int64_t before = in.cache ? in.cache->length() : 0, keys = before + length;
   const ArangeOptions whole{.placement = layout.placement, .sbp = layout.whole};
   auto here = [&](const Tensor& t) { return by_rows(t, layout, batch); };
-  auto count = [&] { return arange(length, {}, int64_t{1}, whole); };
+  auto count = [&](int64_t begin, int64_t end) { return arange(begin, end, int64_t{1}, whole); };
   Sequence s;
-  s.positions = in.position_ids.defined() ? here(in.position_ids).to(int64) : count().reshape({1, length});
+  s.positions = in.position_ids.defined() ? here(in.position_ids).to(int64) : count(before, keys).reshape({1, length});
   Tensor mask;
   auto also = [&](const Tensor& m) { mask = mask.defined() ? logical_and(mask, m) : m; };
   if (in.attention_mask.defined()) {
     Tensor seen = here(in.attention_mask);
     if (seen.dtype() != boolean) seen = ne(seen, 0);
-    also(seen.reshape({seen.size(0), 1, 1, length}));
+    also(seen.reshape({seen.size(0), 1, 1, keys}));
   }
   Tensor documents;
   if (in.document_ids.defined())
     documents = here(in.document_ids);
-  else if (in.position_ids.defined() && !in.attention_mask.defined() && o.causal)
+  else if (in.position_ids.defined() && !in.attention_mask.defined() && !in.cache && o.causal)
     documents = documents_of(s.positions);
   if (documents.defined())
     also(
         eq(documents.reshape({documents.size(0), 1, length, 1}), documents.reshape({documents.size(0), 1, 1, length})));
-  const bool windowed = o.window > 0 && o.window < length;
-  if (mask.defined() || windowed) {
-    const Tensor query = count().reshape({1, 1, length, 1}), key = count().reshape({1, 1, 1, length});
-    if (o.causal) also(le(key, query));
+  const bool windowed = o.window > 0 && o.window < keys;
+  // A token alone sees all before it. Among several behind others a query's number is not its place.
+  const bool last = before > 0 && length == 1;
+  if (mask.defined() || windowed || (before > 0 && !last)) {
+    const Tensor query = count(before, keys).reshape({1, 1, length, 1}), key = count(0, keys).reshape({1, 1, 1, keys});
+    if (o.causal && !last) also(le(key, query));
     if (windowed) also(gt(key, query - o.window));
   }
   s.mask = mask;
-  s.causal = o.causal;
+  s.causal = o.causal && !last;
+  s.cache = in.cache;
   return s;
 }
+
+Tensor last_positions(const Tensor& x, int64_t n) { return n == 0 || n == x.size(1) ? x : slice(x, 1, x.size(1) - n); }
 
 Tensor split_heads(const Tensor& x, int64_t heads) {
   return x.reshape({x.size(0), x.size(1), heads, -1}).transpose(1, 2);
@@ -96,6 +103,7 @@ Tensor merge_heads(const Tensor& x) { return x.transpose(1, 2).reshape({x.size(0
 
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Sequence& s, const AttendOptions& o) {
   Tensor k = key, v = value;
+  if (s.cache) std::tie(k, v) = s.cache->append(s.layer, key, value);
   const int64_t times = query.size(1) / k.size(1);
   // Heads that the ranks divide unevenly are whole on each rank, which takes those that its queries need.
   const bool shared = times > 1 && (is_split(k, 1) || !is_split(query, 1));

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "holon/models/inputs.h"
+#include "holon/models/kv_cache.h"
 #include "holon/models/layout.h"
 #include "holon/models/rotary.h"
 #include "holon/tensor/tensor.h"
@@ -17,14 +18,19 @@ struct Sequence {
   Angles angles{};      // of the positions, for models with rotary embeddings
   Tensor mask{};        // bool, broadcasts to [batch, heads, queries, keys]: a query sees a key; undefined: no limits
   bool causal = false;  // query i sees the keys up to i; the mask has that in it, if there is one
+  KvCache* cache = nullptr;  // the keys and values of the tokens before
+  int64_t layer = 0;         // which of the cache's layers this is
 };
 
 struct SequenceOptions {
-  bool causal = true;
+  bool causal = true;  // with a cache always
   int64_t window = 0;  // the keys that a query sees at most, itself included; 0: all
 };
-// Of rows with the tokens' shape [batch, length] on a stage; angles are left out.
+// Of rows with the tokens' shape [batch, length] on a stage, behind those in the cache; angles are left out.
 Sequence sequence_of(const Dims& shape, const Inputs& inputs, const Layout& layout, const SequenceOptions& options);
+
+// The last n positions of x [batch, length, ...]; all of them for n 0.
+Tensor last_positions(const Tensor& x, int64_t n);
 
 // x [batch, length, heads * width] as [batch, heads, length, width], and back.
 Tensor split_heads(const Tensor& x, int64_t heads);
@@ -36,7 +42,8 @@ struct AttendOptions {
   Tensor bias{};  // added to the scores, [1 or batch, heads, queries, keys]
 };
 // Attention of queries [batch, heads, length, width] over keys and values, whose heads may be fewer, each for as many
-// of the queries': [batch, length, heads * width]. The one place that keys and values go through.
+// of the queries': [batch, length, heads * width]. The one place that keys and values go through, into the cache and
+// out of it.
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Sequence& sequence,
               const AttendOptions& options = {});
 

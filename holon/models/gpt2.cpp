@@ -122,9 +122,11 @@ Tensor Gpt2Decoder::forward(const Tensor& ids, const Inputs& in) const {
       x = to_stage(x, at_index(layouts_, here));
       s = sequence_of(ids.shape(), in, at_index(layouts_, here), {});
     }
+    s.layer = i;
     x = at_index(h, i)(x, s);
   }
-  return ln_f(x);
+  if (in.cache) in.cache->advance(ids.size(1), ids.size(0));
+  return ln_f(last_positions(x, in.logits_to_keep));
 }
 
 Gpt2::Gpt2(const Gpt2Config& c, const std::vector<Layout>& layouts)
@@ -139,8 +141,8 @@ Gpt2::Gpt2(const Gpt2Config& c, const std::vector<Layout>& layouts)
 Tensor Gpt2::forward(const Tensor& ids, const Inputs& in) const {
   const int64_t positions = transformer.wpe.weight.size(0);
   check_ids(kName, "the tokens", ids, transformer.wte.weight.size(0));
-  check_inputs(kName, in, ids, "attention_mask, position_ids, document_ids");
-  check_length(kName, ids.size(1), positions);
+  check_inputs(kName, in, ids, "attention_mask, position_ids, document_ids, cache");
+  check_length(kName, ids.size(1) + (in.cache ? in.cache->length() : 0), positions);
   if (in.position_ids.defined()) check_ids(kName, "position_ids", in.position_ids, positions);
   const Tensor x = transformer(ids, in);
   if (lm_head) return (*lm_head)(x);

@@ -97,6 +97,7 @@ class Gpt2 : public nn::Layer<Gpt2> {
   Tensor forward(const Tensor& ids, const Inputs& inputs = {}) const;
   // As Model's.
   Tensor loss(const Tensor& ids, const Tensor& labels, const Inputs& inputs = {}) const;
+  CausalSizes causal_sizes() const { return {transformer.wte.weight.size(0), transformer.wpe.weight.size(0)}; }
   const std::vector<Layout>& layouts() const { return layouts_; }
   std::vector<StagedModule> stages() const;
   CheckpointNames checkpoint_names() const;

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "holon/base/error.h"
+#include "holon/models/kv_cache.h"
 #include "holon/ops/reduce.h"
 #include "holon/tensor/tracer.h"
 
@@ -17,6 +18,19 @@ bool names(std::string_view list, std::string_view name) {
     if ((at == 0 || list[at - 1] == ' ') && (at + name.size() == list.size() || list[at + name.size()] == ','))
       return true;
   return false;
+}
+
+void check_cache(const char* model, const Inputs& in, const Tensor& ids) {
+  if (in.logits_to_keep < 0 || in.logits_to_keep > ids.size(1))
+    fail_value("{}: logits_to_keep is {} of {} positions; it must be from 0, for all of them, to that.", model,
+               in.logits_to_keep, ids.size(1));
+  if (!in.cache) return;
+  if (in.document_ids.defined())
+    fail_value("{}: document_ids with a cache are not supported: the documents before are not known. Leave one out.",
+               model);
+  if (in.cache->length() > 0 && in.cache->rows() != ids.size(0))
+    fail_value("{}: {} rows of tokens for a cache of {}. Use a cache for each batch.", model, ids.size(0),
+               in.cache->rows());
 }
 
 }  // namespace
@@ -47,15 +61,21 @@ void check_inputs(const char* model, const Inputs& in, const Tensor& ids, std::s
       {"attention_mask", in.attention_mask},       {"position_ids", in.position_ids},
       {"document_ids", in.document_ids},           {"token_type_ids", in.token_type_ids},
       {"decoder_input_ids", in.decoder_input_ids}, {"decoder_attention_mask", in.decoder_attention_mask}};
+  const bool causal = names(known, "cache");
+  if (!causal && (in.cache || in.logits_to_keep))
+    fail_value("{}: takes no {}{}{}. Leave it out.", model, in.cache ? "cache" : "logits_to_keep",
+               known.empty() ? "" : ", but ", known);
+  if (causal) check_cache(model, in, ids);
   for (auto& [name, t] : all) {
     if (!t.defined()) continue;
     if (!names(known, name))
       fail_value("{}: takes no {}{}{}. Leave it out.", model, name, known.empty() ? "" : ", but ", known);
     if (std::string_view(name).starts_with("decoder")) continue;
     const bool one_row = std::string_view(name) == "position_ids" && t.ndim() == 2 && t.size(0) == 1;
-    if (t.ndim() != 2 || t.size(1) != ids.size(1) || (t.size(0) != ids.size(0) && !one_row))
-      fail_value("{}: {} has shape {}, and the tokens {}. Give one value for each token.", model, name, t.shape(),
-                 ids.shape());
+    const int64_t before = in.cache && std::string_view(name) == "attention_mask" ? in.cache->length() : 0;
+    if (t.ndim() != 2 || t.size(1) != before + ids.size(1) || (t.size(0) != ids.size(0) && !one_row))
+      fail_value("{}: {} has shape {}, and the tokens {}{}. Give one value for each token.", model, name, t.shape(),
+                 ids.shape(), before ? ", behind " + std::to_string(before) + " in the cache" : "");
     if (!is_integer(t.dtype()) && t.dtype() != boolean)
       fail_type("{}: {} is {}; it must be int64, int32 or bool.", model, name, holon::name(t.dtype()));
   }

@@ -9,16 +9,21 @@
 
 namespace holon::models {
 
-// Each is global, or local and alike on all ranks; [batch, length] of integers unless it says otherwise.
+class KvCache;
+
+// Each tensor is global, or local and alike on all ranks; [batch, length] of integers unless it says otherwise.
 struct Inputs {
-  Tensor attention_mask{};  // 1 (or true) where a token is seen, 0 where it is padding
-  // By default 0, 1, ... in each row. Without an attention mask, a position that is not its predecessor's plus 1 begins
-  // another document, as in transformers: attention stays within documents.
+  // 1 (or true) where a token is seen, 0 where it is padding; with a cache, of all tokens: those there and these.
+  Tensor attention_mask{};
+  // By default 0, 1, ... in each row, behind those in the cache. Without an attention mask or a cache, a position that
+  // is not its predecessor's plus 1 begins another document, as in transformers: attention stays within documents.
   Tensor position_ids{};
   Tensor document_ids{};            // packed documents: attention is among tokens of equal ids
   Tensor token_type_ids{};          // BERT: which sentence a token is of
   Tensor decoder_input_ids{};       // T5: by default the labels, shifted
   Tensor decoder_attention_mask{};  // T5
+  KvCache* cache = nullptr;         // keys and values of the tokens before these, to which these are added
+  int64_t logits_to_keep = 0;       // logits of so many of the last positions only; 0: of all
 };
 
 // Errors, before anything is computed. model: for messages.
@@ -27,8 +32,8 @@ struct Inputs {
 void check_ids(const char* model, const char* what, const Tensor& ids, int64_t end);
 // ValueError: the length is over the number of positions.
 void check_length(const char* model, int64_t length, int64_t positions);
-// ValueError: one of the inputs that this model does not know is given, or one is not of the tokens' shape.
-// known: names of Inputs' members, by commas.
+// ValueError: one of the inputs that this model does not know is given, or one is not of the tokens' shape, or the
+// cache is of other rows. known: names of Inputs' members, by commas; logits_to_keep goes with cache.
 void check_inputs(const char* model, const Inputs& inputs, const Tensor& ids, std::string_view known);
 
 // ValueError: any of the inputs is given.

@@ -186,9 +186,11 @@ Tensor LlamaDecoder::forward(const Tensor& ids, const Inputs& in) const {
       by_window.emplace_back(window, std::move(s));
       known = std::prev(by_window.end());
     }
+    known->second.layer = i;
     x = at_index(layers, i)(x, known->second);
   }
-  return norm(x);
+  if (in.cache) in.cache->advance(ids.size(1), ids.size(0));
+  return norm(last_positions(x, in.logits_to_keep));
 }
 
 Llama::Llama(const LlamaConfig& c, const std::vector<Layout>& layouts)
@@ -202,8 +204,8 @@ Llama::Llama(const LlamaConfig& c, const std::vector<Layout>& layouts)
 
 Tensor Llama::forward(const Tensor& ids, const Inputs& in) const {
   check_ids(kName, "the tokens", ids, model.embed_tokens.weight.size(0));
-  check_inputs(kName, in, ids, "attention_mask, position_ids, document_ids");
-  check_length(kName, ids.size(1), model.max_positions());
+  check_inputs(kName, in, ids, "attention_mask, position_ids, document_ids, cache");
+  check_length(kName, ids.size(1) + (in.cache ? in.cache->length() : 0), model.max_positions());
   const Tensor x = model(ids, in);
   if (lm_head) return (*lm_head)(x);
   const Layout& last = layouts_.back();

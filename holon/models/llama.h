@@ -84,6 +84,7 @@ class Llama : public nn::Layer<Llama> {
   Tensor forward(const Tensor& ids, const Inputs& inputs = {}) const;
   // As Model's.
   Tensor loss(const Tensor& ids, const Tensor& labels, const Inputs& inputs = {}) const;
+  CausalSizes causal_sizes() const { return {model.embed_tokens.weight.size(0), model.max_positions()}; }
   const std::vector<Layout>& layouts() const { return layouts_; }
   std::vector<StagedModule> stages() const;
   CheckpointNames checkpoint_names() const;

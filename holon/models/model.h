@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,12 @@ namespace holon::models {
 // A part of a model, and the stage of the pipeline that it is on.
 using StagedModule = std::pair<nn::Module, int>;
 
-// What the module class of a family has besides forward(x, inputs).
+// Of a model that predicts each next token from those before it, and takes Inputs::cache.
+struct CausalSizes {
+  int64_t vocabulary = 0, positions = 0;  // positions: the longest row
+};
+
+// What the module class of a family has besides forward(x, inputs). Causal ones have causal_sizes(), too.
 template <class M>
 concept ModelFamily = std::derived_from<M, nn::Module> && requires(const M& m, const Tensor& t, const Inputs& in) {
   { m(t, in) } -> std::same_as<Tensor>;
@@ -45,6 +51,8 @@ class Model : public nn::Module {
   // Errors: those of save().
   void save_pretrained(const FilePath& folder) const;
 
+  // None for a model that is not causal, such as BERT.
+  std::optional<CausalSizes> causal_sizes() const { return family_->causal_sizes(); }
   // Of the stages, in order.
   const std::vector<Layout>& layouts() const { return family_->layouts(); }
   // The parts with their stages, for nn::Graph::set_stage().
@@ -63,6 +71,7 @@ class Model : public nn::Module {
     virtual ~Family() = default;
     virtual Tensor call(const Tensor& x, const Inputs& inputs) const = 0;
     virtual Tensor loss(const Tensor& x, const Tensor& labels, const Inputs& inputs) const = 0;
+    virtual std::optional<CausalSizes> causal_sizes() const = 0;
     virtual const std::vector<Layout>& layouts() const = 0;
     virtual std::vector<StagedModule> stages() const = 0;
     virtual CheckpointNames checkpoint_names() const = 0;
@@ -73,6 +82,10 @@ class Model : public nn::Module {
     Tensor call(const Tensor& x, const Inputs& inputs) const override { return module(x, inputs); }
     Tensor loss(const Tensor& x, const Tensor& labels, const Inputs& inputs) const override {
       return module.loss(x, labels, inputs);
+    }
+    std::optional<CausalSizes> causal_sizes() const override {
+      if constexpr (requires { module.causal_sizes(); }) return module.causal_sizes();
+      return {};
     }
     const std::vector<Layout>& layouts() const override { return module.layouts(); }
     std::vector<StagedModule> stages() const override { return module.stages(); }

@@ -7,8 +7,10 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "holon/dispatch/random_state.h"
 #include "holon/models.h"
 #include "holon/ops/values.h"
 
@@ -19,6 +21,33 @@ inline constexpr const char* kLlama = R"({"model_type": "llama", "vocab_size": 2
   "max_position_embeddings": 32, "rms_norm_eps": 1e-5, "initializer_range": 0.3, "rope_theta": 100.0})";
 inline constexpr const char* kGpt2 = R"({"model_type": "gpt2", "vocab_size": 23, "n_positions": 12, "n_embd": 16,
   "n_layer": 2, "n_head": 4, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "initializer_range": 0.3})";
+
+inline Config changed(const char* config, std::initializer_list<std::pair<const char*, checkpoint::Value>> changes) {
+  Config c(config);
+  for (auto& [key, value] : changes) c.set(key, value);
+  return c;
+}
+// Of every kind of layer that has keys and values: learned positions; grouped queries; windows, of all layers and of
+// some; norms of queries and keys; experts. All have 32 positions.
+inline std::vector<std::pair<std::string, Config>> causal_models() {
+  return {
+      {"gpt2", changed(kGpt2, {{"n_positions", 32}})},
+      {"llama", Config(kLlama)},
+      {"mistral", changed(kLlama, {{"model_type", "mistral"}, {"sliding_window", 3}})},
+      {"qwen2",
+       changed(
+           kLlama,
+           {{"model_type", "qwen2"}, {"use_sliding_window", true}, {"sliding_window", 4}, {"max_window_layers", 1}})},
+      {"qwen3", changed(kLlama, {{"model_type", "qwen3"}, {"head_dim", 6}})},
+      {"mixtral", changed(kLlama, {{"model_type", "mixtral"}, {"num_local_experts", 4}, {"num_experts_per_tok", 2}})}};
+}
+// In evaluation mode, with the same parameters on every layout.
+inline Model drawn(const Config& config, const Parallel& parallel = {}) {
+  manual_seed(5);
+  Model model = from_config(config, parallel);
+  model.eval();
+  return model;
+}
 
 // Rows of tokens below `end`, the same on all ranks.
 inline Tensor tokens(int64_t batch, int64_t length, int64_t end) {
