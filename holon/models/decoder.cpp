@@ -1,0 +1,98 @@
+#include "holon/models/decoder.h"
+
+#include <algorithm>
+
+#include "holon/base/index.h"
+#include "holon/ops/values.h"
+
+namespace holon::models {
+
+namespace {
+
+template <class T>
+std::span<const T> row_of(const std::vector<T>& values, int64_t i, int64_t length) {
+  return std::span<const T>(values).subspan(to_size(i * length), to_size(length));
+}
+
+// The last n columns as a tensor [rows, n].
+Tensor last(const Rows& rows, int64_t n) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < rows.count(); ++i) {
+    const auto row = rows.row(i).last(to_size(n));
+    out.insert(out.end(), row.begin(), row.end());
+  }
+  return tensor(out, {rows.count(), n});
+}
+
+template <class F>
+void add_column(Rows& rows, F&& value) {
+  std::vector<int64_t> out;
+  const int64_t n = rows.count();
+  out.reserve(to_size(n * (rows.length + 1)));
+  for (int64_t i = 0; i < n; ++i) {
+    const auto row = rows.row(i);
+    out.insert(out.end(), row.begin(), row.end());
+    out.push_back(value(i));
+  }
+  rows = {std::move(out), rows.length + 1};
+}
+
+void select(Rows& from, const std::vector<int64_t>& rows) {
+  std::vector<int64_t> out;
+  for (int64_t i : rows) {
+    const auto row = from.row(i);
+    out.insert(out.end(), row.begin(), row.end());
+  }
+  from.values = std::move(out);
+}
+
+}  // namespace
+
+std::span<const int64_t> Rows::row(int64_t i) const { return row_of(values, i, length); }
+std::span<const float> Logits::row(int64_t i) const { return row_of(values, i, vocabulary); }
+
+Decoder::Decoder(const Model& model, Rows prompts, Rows mask, int64_t max_length, bool use_cache)
+    : model_(model),
+      tokens_(std::move(prompts)),
+      mask_(std::move(mask)),
+      positions_(mask_),
+      use_cache_(use_cache),
+      cache_(max_length) {
+  // Padding takes no positions: a prompt begins at 0 wherever its row does.
+  for (int64_t i = 0; i < positions_.count(); ++i) {
+    int64_t seen = 0;
+    for (int64_t j = 0; j < positions_.length; ++j) {
+      int64_t& at = at_index(positions_.values, i * positions_.length + j);
+      seen += at;
+      at = std::max<int64_t>(0, seen - 1);
+    }
+  }
+}
+
+Logits Decoder::next() {
+  NoGradGuard guard;
+  const int64_t n = use_cache_ ? tokens_.length - cache_.length() : tokens_.length;
+  Inputs in{.cache = use_cache_ ? &cache_ : nullptr, .logits_to_keep = 1};
+  if (mask_.count()) {
+    in.attention_mask = last(mask_, mask_.length);
+    in.position_ids = last(positions_, n);
+  }
+  const Tensor logits = model_(last(tokens_, n), in);
+  return {to_vector<float>(logits), logits.size(2)};
+}
+
+void Decoder::append(const std::vector<int64_t>& tokens) {
+  add_column(tokens_, [&](int64_t i) { return at_index(tokens, i); });
+  if (!mask_.count()) return;
+  add_column(mask_, [](int64_t) { return int64_t{1}; });
+  const Rows before = positions_;
+  add_column(positions_, [&](int64_t i) { return before.row(i).back() + 1; });
+}
+
+void Decoder::select_rows(const std::vector<int64_t>& rows) {
+  select(tokens_, rows);
+  if (mask_.count()) select(mask_, rows), select(positions_, rows);
+  if (use_cache_) cache_.select_rows(rows);
+}
+
+}  // namespace holon::models

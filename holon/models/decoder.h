@@ -1,0 +1,50 @@
+// The steps of generate(): calls of a causal model with a batch of rows, each of which grows by a token a step.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "holon/models/kv_cache.h"
+#include "holon/models/model.h"
+
+namespace holon::models {
+
+// Rows of integers of the same length, in one vector.
+struct Rows {
+  std::vector<int64_t> values;
+  int64_t length = 0;
+
+  int64_t count() const { return length ? static_cast<int64_t>(values.size()) / length : 0; }
+  std::span<const int64_t> row(int64_t i) const;
+};
+
+// Logits of a vocabulary for each row.
+struct Logits {
+  std::vector<float> values;
+  int64_t vocabulary = 0;
+
+  int64_t count() const { return static_cast<int64_t>(values.size()) / vocabulary; }
+  std::span<const float> row(int64_t i) const;
+};
+
+class Decoder {
+ public:
+  // mask: 1 for tokens, 0 for padding before them; no values where there is no padding. max_length: of a row.
+  Decoder(const Model& model, Rows prompts, Rows mask, int64_t max_length, bool use_cache);
+
+  // The logits of each row's next token, alike on all ranks. Collective.
+  Logits next();
+  // Adds a token to each row.
+  void append(const std::vector<int64_t>& tokens);
+  // Row i becomes what row rows[i] was. Collective.
+  void select_rows(const std::vector<int64_t>& rows);
+
+ private:
+  Model model_;
+  Rows tokens_, mask_, positions_;
+  bool use_cache_;
+  KvCache cache_;
+};
+
+}  // namespace holon::models

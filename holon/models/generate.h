@@ -1,0 +1,53 @@
+// Tokens that follow prompts, by causal models.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "holon/models/model.h"
+#include "holon/models/sampling.h"
+
+namespace holon::models {
+
+// The names are those of transformers' generate().
+struct GenerateOptions {
+  int64_t max_new_tokens = 20;
+  // Samples tokens, by the sampling's options; otherwise the most probable token is next.
+  bool do_sample = false;
+  SamplingOptions sampling{};
+  // Samples depend on the seed, the step and the row only, not on the layout. By default they are draws of this rank's
+  // random state, as manual_seed() sets it.
+  std::optional<uint64_t> seed{};
+  // Beam search: the continuations that are kept for each prompt; the score of one is its log probability over
+  // length^length_penalty. early_stopping: ends with the first num_beams that are complete.
+  int64_t num_beams = 1;
+  double length_penalty = 1;
+  bool early_stopping = false;
+  // A row ends with any of these; by default config.json's "eos_token_id", if the vocabulary has it.
+  std::optional<std::vector<int64_t>> eos_token_id{};
+  std::optional<int64_t> pad_token_id{};  // behind the end of a row; by default the first eos_token_id
+  // [batch, length]: 0 for padding, which must be before the prompts.
+  Tensor attention_mask{};
+  // A row ends where the text of its new tokens has one of these, by decode, which makes text of tokens.
+  std::vector<std::string> stop_strings{};
+  std::function<std::string(const std::vector<int64_t>& tokens)> decode{};
+  // Called with the number of each step, from 0 on, and the new token of each row, on every rank. false on any rank
+  // ends the generation after this step.
+  std::function<bool(int64_t step, const std::vector<int64_t>& tokens)> streamer{};
+  // Keeps keys and values; otherwise each step computes all tokens again.
+  bool use_cache = true;
+};
+
+// The prompts with the tokens that follow: int64 [batch, length + new tokens], local and alike on all ranks, padded
+// behind the ends of rows. ids: prompts [batch, length], global, or local and alike on all ranks. The model's mode
+// stays: call eval() first. Collective over the world.
+//
+// Errors, before anything is computed: a model that is not causal, prompts and new tokens longer than its positions,
+// options out of range, padding behind a prompt (ValueError); prompts that are not integers (TypeError), or not in the
+// vocabulary (IndexError).
+Tensor generate(const Model& model, const Tensor& ids, const GenerateOptions& options = {});
+
+}  // namespace holon::models
