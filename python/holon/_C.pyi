@@ -512,6 +512,26 @@ class Model:
         decoder_input_ids: Tensor | None,
         decoder_attention_mask: Tensor | None,
     ) -> Tensor: ...
+    def generate(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None,
+        max_new_tokens: _int,
+        do_sample: _bool,
+        temperature: _float,
+        top_k: _int | None,
+        top_p: _float,
+        seed: _int | None,
+        num_beams: _int,
+        length_penalty: _float,
+        early_stopping: _bool,
+        eos_token_id: Sequence[_int] | None,
+        pad_token_id: _int | None,
+        stop_strings: Sequence[str],
+        decode: Callable[[Sequence[_int]], str] | None,
+        streamer: Callable[[_int, Sequence[_int]], _bool] | None,
+        use_cache: _bool,
+    ) -> Tensor: ...
     def save_pretrained(self, path: str) -> None: ...
 
 def model_from_pretrained(

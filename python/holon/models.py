@@ -5,7 +5,7 @@ They are written in C++ (holon/models/); here they are modules as others, with t
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _C
@@ -69,6 +69,67 @@ class Model(CppModule):
             token_type_ids,
             decoder_input_ids,
             decoder_attention_mask,
+        )
+
+    def generate(
+        self,
+        input: _C.Tensor,
+        attention_mask: _C.Tensor | None = None,
+        *,
+        max_new_tokens: int = 20,
+        do_sample: bool = False,
+        temperature: float = 1.0,
+        top_k: int | None = 50,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        num_beams: int = 1,
+        length_penalty: float = 1.0,
+        early_stopping: bool = False,
+        eos_token_id: int | Sequence[int] | None = None,
+        pad_token_id: int | None = None,
+        stop_strings: str | Sequence[str] = (),
+        tokenizer: Any = None,
+        streamer: Callable[[int, list[int]], bool | None] | None = None,
+        use_cache: bool = True,
+    ) -> _C.Tensor:
+        """The prompts [batch, length] with the tokens that follow: int64 [batch, length + new tokens], local and alike
+        on all ranks, padded behind the ends of rows. Collective. The mode stays: call eval() first.
+
+        Shorter prompts have padding on the left, where attention_mask is 0. A row ends with any eos_token_id (by
+        default that of config.json) or where the text of its new tokens, by tokenizer.decode(tokens), has one of
+        stop_strings. do_sample draws tokens by temperature, top_k and top_p, by the seed, the step and the row only,
+        whatever the layout; without it the most probable token is next, or num_beams continuations are searched.
+        streamer(step, tokens) is called with the new token of each row, on all ranks; False ends the generation.
+
+        Errors: as of transformers' options that are out of range, of prompts and new tokens longer than the model's
+        positions, and of models that are not causal (ValueError).
+        """
+        decode = None if tokenizer is None else tokenizer.decode
+        stream = None
+        if streamer is not None:
+
+            def stream(step: int, tokens: Sequence[int]) -> bool:
+                goes_on = streamer(step, list(tokens))
+                return goes_on is None or bool(goes_on)
+
+        return self._model.generate(
+            input,
+            attention_mask,
+            max_new_tokens,
+            do_sample,
+            temperature,
+            top_k,
+            top_p,
+            seed,
+            num_beams,
+            length_penalty,
+            early_stopping,
+            [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id,
+            pad_token_id,
+            [stop_strings] if isinstance(stop_strings, str) else list(stop_strings),
+            decode,
+            stream,
+            use_cache,
         )
 
     def save_pretrained(self, path: str | os.PathLike[str]) -> None:

@@ -1,6 +1,7 @@
 // holon.models: models of checkpoints, whose Python face is python/holon/models.py.
 #include "holon/models.h"
 
+#include <nanobind/stl/function.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/vector.h>
@@ -90,6 +91,34 @@ void bind_models(nb::module_& m) {
           },
           "input"_a, "labels"_a, "attention_mask"_a.none(), "position_ids"_a.none(), "document_ids"_a.none(),
           "token_type_ids"_a.none(), "decoder_input_ids"_a.none(), "decoder_attention_mask"_a.none())
+      .def(
+          "generate",
+          [](const Model& model, const Tensor& ids, const OptionalTensor& attention_mask, int64_t max_new_tokens,
+             bool do_sample, double temperature, std::optional<int64_t> top_k, double top_p,
+             std::optional<uint64_t> seed, int64_t num_beams, double length_penalty, bool early_stopping,
+             std::optional<std::vector<int64_t>> eos_token_id, std::optional<int64_t> pad_token_id,
+             std::vector<std::string> stop_strings, std::function<std::string(const std::vector<int64_t>&)> decode,
+             std::function<bool(int64_t, const std::vector<int64_t>&)> streamer, bool use_cache) {
+            const models::GenerateOptions options{
+                .max_new_tokens = max_new_tokens,
+                .do_sample = do_sample,
+                .sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p},
+                .seed = seed,
+                .num_beams = num_beams,
+                .length_penalty = length_penalty,
+                .early_stopping = early_stopping,
+                .eos_token_id = std::move(eos_token_id),
+                .pad_token_id = pad_token_id,
+                .attention_mask = attention_mask ? *attention_mask : Tensor(),
+                .stop_strings = std::move(stop_strings),
+                .decode = std::move(decode),
+                .streamer = std::move(streamer),
+                .use_cache = use_cache};
+            return unlocked([&] { return models::generate(model, ids, options); });
+          },
+          "ids"_a, "attention_mask"_a.none(), "max_new_tokens"_a, "do_sample"_a, "temperature"_a, "top_k"_a.none(),
+          "top_p"_a, "seed"_a.none(), "num_beams"_a, "length_penalty"_a, "early_stopping"_a, "eos_token_id"_a.none(),
+          "pad_token_id"_a.none(), "stop_strings"_a, "decode"_a.none(), "streamer"_a.none(), "use_cache"_a)
       .def(
           "save_pretrained",
           [](const Model& model, const std::string& path) { unlocked([&] { model.save_pretrained(path); }); },

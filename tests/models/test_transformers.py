@@ -1,18 +1,13 @@
 """Logits, losses and all gradients of holon.models are those of transformers, on every layout of ranks.
 
-The reference is computed by another Python, which has torch and transformers: $HOLON_BENCH_TORCH_PYTHON, or the one
-that runs the tests.
+The reference is computed by a Python that has torch and transformers (harness/torch_python.py).
 """
-
-import importlib.util
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from harness import torch_models
 from harness.torch_models import CASES, OTHER_FILES
+from harness.torch_python import require_torch, run_torch
 
 import holon as flow
 
@@ -46,25 +41,11 @@ TOLERANCE = 1e-5
 ZERO = ("attn.k.bias", "attention.key.bias", "self.key.bias")
 
 
-def torch_python():
-    if named := os.environ.get("HOLON_BENCH_TORCH_PYTHON"):
-        return named
-    return sys.executable if importlib.util.find_spec("transformers") and importlib.util.find_spec("torch") else None
-
-
-def run_torch(*arguments):
-    command = [torch_python(), torch_models.__file__, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="session")
 def references(tmp_path_factory):
-    python = torch_python()
-    if python is None:
-        pytest.skip("there is no torch with transformers: HOLON_BENCH_TORCH_PYTHON names a Python that has them")
+    require_torch()
     folder = tmp_path_factory.mktemp("references")
-    run_torch(folder)
+    run_torch(torch_models.__file__, folder)
     return folder
 
 
@@ -140,7 +121,7 @@ def test_transformers_reads_what_is_saved(references, tmp_path):
             flow.models.from_pretrained(references / name, dp=2, tp=2).save_pretrained(tmp_path / name)
 
     flow.run_ranks(4, save)
-    run_torch("read", tmp_path, references, *CASES)
+    run_torch(torch_models.__file__, "read", tmp_path, references, *CASES)
 
 
 @pytest.mark.slow

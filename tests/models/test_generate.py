@@ -1,0 +1,137 @@
+"""Model.generate(): its tokens are those of transformers, greedy and by beams, on every layout of ranks; its names in
+Python."""
+
+import numpy as np
+import pytest
+from harness import torch_generate
+from harness.torch_generate import CASES, WAYS
+from harness.torch_python import require_torch, run_torch
+
+import holon as flow
+
+LAYOUTS = [{}, {"dp": 2}, {"tp": 2}, {"pp": 3}, {"dp": 2, "tp": 2}, {"tp": 4}, {"dp": 3}, {"tp": 2, "pp": 2}]
+
+
+@pytest.fixture(scope="session")
+def references(tmp_path_factory):
+    require_torch()
+    folder = tmp_path_factory.mktemp("generated")
+    run_torch(torch_generate.__file__, folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: "-".join(f"{k}{n}" for k, n in x.items()) or "one")
+@pytest.mark.parametrize("name", CASES)
+def test_as_transformers(references, name, layout):
+    folder = references / name
+
+    def generated(rank):
+        model = flow.models.from_pretrained(folder, **layout)
+        found = {}
+        for way, (padded, options) in WAYS.items():
+            with np.load(folder / f"{way}.npz") as saved:
+                mask = flow.tensor(saved["mask"]) if padded else None
+                found[way] = model.generate(flow.tensor(saved["ids"]), mask, pad_token_id=3, **options).numpy()
+        return found
+
+    ranks = int(np.prod(list(layout.values()), dtype=int))
+    for found in flow.run_ranks(ranks, generated):
+        for way in WAYS:
+            with np.load(folder / f"{way}.npz") as saved:
+                np.testing.assert_array_equal(found[way], saved["tokens"], err_msg=way)
+
+
+class Letters:
+    """A tokenizer whose tokens are the letters of the alphabet."""
+
+    def decode(self, tokens):
+        return "".join(chr(ord("a") + t) for t in tokens)
+
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 23,
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.3,
+}
+IDS = [[1, 2, 3, 4], [0, 0, 5, 6]]
+MASK = [[1, 1, 1, 1], [0, 0, 1, 1]]
+
+
+def small_model(**layout):
+    flow.manual_seed(3)
+    return flow.models.from_config(LLAMA, **layout).eval()
+
+
+def test_all_options_have_their_names():
+    def run(rank):
+        model = small_model(tp=2)
+        ids, mask = flow.tensor(IDS), flow.tensor(MASK)
+        rows = model.generate(ids, mask, max_new_tokens=9)
+        assert rows.shape == (2, 13) and rows.dtype == flow.int64 and rows.is_local
+        np.testing.assert_array_equal(model.generate(ids, attention_mask=mask, max_new_tokens=9, use_cache=False), rows)
+        new = rows.numpy()[:, 4:]
+        # One end as a number is a list of one.
+        end = int(new[0, 2])
+        one, several = (
+            model.generate(ids, mask, max_new_tokens=9, eos_token_id=e, pad_token_id=22) for e in (end, [end])
+        )
+        np.testing.assert_array_equal(one, several)
+        at = list(new[0]).index(end)
+        assert (one.numpy()[0, 4 + at + 1 :] == 22).all() and one.numpy()[0, 4 + at] == end
+        # Text that ends a row.
+        stop = Letters().decode(new[0, 3:5])
+        for stops in (stop, ["no", stop]):
+            ended = model.generate(ids[:1], max_new_tokens=9, stop_strings=stops, tokenizer=Letters())
+            text = Letters().decode(new[0])
+            assert Letters().decode(ended.numpy()[0, 4:]) == text[: text.index(stop) + 2]
+        # A streamer that returns nothing goes on.
+        steps = []
+        model.generate(ids, mask, max_new_tokens=9, streamer=lambda step, tokens: steps.append((step, *tokens)))
+        assert steps == [(i, *new[:, i]) for i in range(9)]
+        options = {"do_sample": True, "temperature": 1.5, "top_k": None, "top_p": 0.9, "seed": 4}
+        sampled = model.generate(ids, mask, max_new_tokens=9, **options)
+        beams = {"num_beams": 3, "length_penalty": 0.5, "early_stopping": True, "eos_token_id": [2, 7]}
+        return rows.numpy(), sampled.numpy(), model.generate(ids, mask, max_new_tokens=9, **beams).numpy()
+
+    found = flow.run_ranks(2, run)
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert (found[0][0] != found[0][1]).any()
+
+
+def test_an_error_in_a_streamer_is_raised():
+    def run(rank):
+        def streamer(step, tokens):
+            raise KeyError("mine")
+
+        with pytest.raises(KeyError, match="mine"):
+            small_model().generate(flow.tensor(IDS), streamer=streamer)
+
+    flow.run_ranks(1, run)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+        ({"max_new_tokens": 29}, "4 tokens and 29 new ones are longer than the 32 positions"),
+        ({"temperature": -1.0}, "temperature is -1"),
+        ({"top_k": 0}, "top_k is 0"),
+        ({"top_p": 0.0}, "top_p is 0"),
+        ({"eos_token_id": 23}, "eos_token_id 23 is not in the vocabulary"),
+        ({"attention_mask": [[1, 1, 1, 1], [1, 1, 1, 0]]}, "row 1 ends with padding"),
+        ({"num_beams": 2, "do_sample": True}, "num_beams is 2 with do_sample"),
+        ({"stop_strings": "x"}, "tokenizer in Python"),
+    ],
+)
+def test_options_that_are_wrong(options, message):
+    mask = options.pop("attention_mask", None)
+    with pytest.raises(ValueError, match=message):
+        small_model().generate(flow.tensor(IDS), mask and flow.tensor(mask), **options)
