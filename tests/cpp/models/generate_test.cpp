@@ -286,6 +286,25 @@ TEST(Generate, BeamsFindTheMostProbableContinuation) {
   });
 }
 
+TEST(Generate, BeamsOfEachPromptAreTheSameWithoutACacheAndAlone) {
+  run_ranks(1, [](int) {
+    for (auto& [name, config] : causal_models()) {
+      const Model model = drawn(config);
+      GenerateOptions o{.max_new_tokens = 9, .num_beams = 3, .length_penalty = 2, .eos_token_id = Tokens{4, 9, 13}};
+      const Tensor ids = padded_prompts();
+      const Tensor together = generate(model, ids, o);
+      for (int64_t r = 0; r < 3; ++r) {
+        const Tokens alone = generated(model, slice(ids, 0, r, r + 1), o);
+        Tokens row = to_vector<int64_t>(slice(together, 0, r, r + 1));
+        row.resize(std::min(row.size(), alone.size()));
+        EXPECT_EQ(row, alone) << name << " " << r;
+      }
+      o.use_cache = false;
+      EXPECT_EQ(generated(model, ids, o), to_vector<int64_t>(together)) << name;
+    }
+  });
+}
+
 TEST(Generate, WhatCannotBeDoneIsSaidBeforeAStep) {
   run_ranks(2, [](int) {
     const Model model = drawn(Config(kLlama), {.dp = 2});
