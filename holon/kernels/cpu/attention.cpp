@@ -34,6 +34,9 @@ namespace {
 // Queries of one block: its scores (64 x 128) and sums stay in the first two caches.
 constexpr int64_t kQueries = 64;
 constexpr int64_t kKeys = kScoreStride;
+// Products below which threads are not worth their start: 15 us of one.
+constexpr double kThreadedWork = 1 << 16;
+constexpr int64_t kFewReads = 4;
 constexpr float kNone = -std::numeric_limits<float>::infinity();
 
 struct Sizes {
@@ -166,7 +169,8 @@ int64_t keys_seen(const Attention& o, int64_t end, int64_t s) {
 // f(image, head, the thread's scratch of `floats`): heads of k are shared out among the threads.
 template <class F>
 void over_heads(const Sizes& n, int64_t floats, F&& f) {
-  const int threads = omp_in_parallel()
+  const double work = static_cast<double>(n.b * n.h * n.t) * static_cast<double>(n.s * (n.d + n.e));
+  const int threads = omp_in_parallel() || work < kThreadedWork
       ? 1
       : static_cast<int>(std::min<int64_t>(omp_get_max_threads(), std::max<int64_t>(n.b * n.g, 1)));
   floats = (floats + 15) / 16 * 16;
@@ -185,7 +189,10 @@ void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, con
   over_heads(n, turned + scores + kQueries * (n.e + 2), [&](int64_t image, int64_t shared, float* scratch) {
     float *kt = scratch, *s = kt + turned, *max = s + scores, *sum = max + kQueries, *acc = sum + kQueries;
     const Head hk(k, image, shared), hv(v, image, shared);
-    for (int64_t j = 0; j < n.s; j += kKeys) transpose(hk.at(j), hk.row, std::min(kKeys, n.s - j), n.d, kt + j * n.d);
+    // Keys that few blocks of queries read are read as they are: a copy of them is not worth its time.
+    const bool copied = blocks(n.t, kQueries) * n.share() > kFewReads;
+    for (int64_t j = 0; copied && j < n.s; j += kKeys)
+      transpose(hk.at(j), hk.row, std::min(kKeys, n.s - j), n.d, kt + j * n.d);
     for (int64_t head = shared * n.share(); head < (shared + 1) * n.share(); ++head) {
       const Head hq(q, image, head), ho(out, image, head);
       const MaskHead mask(o.mask, image, head);
@@ -199,7 +206,8 @@ void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, con
         for (int64_t j = 0; j < seen; j += kKeys) {
           const int64_t keys = std::min(kKeys, seen - j);
           const Visible see = visible(o, i, j);
-          gemm(rows, keys, n.d, scale, hq.rows(i), {kt + j * n.d, kKeys, 1}, 0, s, kKeys);
+          gemm(rows, keys, n.d, scale, hq.rows(i),
+               copied ? MatrixView{kt + j * n.d, kKeys, 1} : MatrixView{hk.at(j), 1, hk.row}, 0, s, kKeys);
           if (mask.data)
             for (int64_t r = 0; r < rows; ++r) mask.apply(s + r * kKeys, i + r, j, keys);
           loops.online_softmax(s, rows, keys, see.first, see.step, max, sum, acc, n.e);

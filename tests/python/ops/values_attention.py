@@ -24,6 +24,9 @@ for causal in (False, True):
     # More than a block of queries and of keys.
     row(op, attention, a(1, 2, 131, 16), a(1, 2, 301, 16), a(1, 2, 301, 16), is_causal=causal, rtol=1e-5)
     row(op, attention, a(1, 1, 301, 16), a(1, 1, 131, 16), a(1, 1, 131, 16), is_causal=causal, rtol=1e-5)
+# One query; several heads for one of the keys.
+row(op, attention, a(2, 3, 1, 16), a(2, 3, 301, 16), a(2, 3, 301, 16), rtol=1e-5)
+row(op, attention, a(1, 12, 2, 16), a(1, 2, 201, 16), a(1, 2, 201, 16), m(201), enable_gqa=True, rtol=1e-5)
 row(op, attention, q, k, v, scale=0.3)
 for mask in (m(5, 7), m(7), m(2, 1, 5, 7), m(2, 3, 1, 7), m(1, 5, 1), a(5, 7), a(2, 3, 5, 7), a(2, 1, 1, 7)):
     row(op, attention, q, k, v, mask)
