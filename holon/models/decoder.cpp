@@ -51,10 +51,12 @@ void select(Rows& from, const std::vector<int64_t>& rows) {
 std::span<const int64_t> Rows::row(int64_t i) const { return row_of(values, i, length); }
 std::span<const float> Logits::row(int64_t i) const { return row_of(values, i, vocabulary); }
 
-Decoder::Decoder(const Model& model, Rows prompts, Rows mask, int64_t max_length, bool use_cache)
+Decoder::Decoder(const Model& model, Prompts prompts, int64_t max_length, bool use_cache)
     : model_(model),
-      tokens_(std::move(prompts)),
-      mask_(std::move(mask)),
+      source_(std::move(prompts.source)),
+      source_mask_(std::move(prompts.source_mask)),
+      tokens_(std::move(prompts.tokens)),
+      mask_(std::move(prompts.mask)),
       positions_(mask_),
       use_cache_(use_cache),
       cache_(max_length) {
@@ -77,7 +79,13 @@ Logits Decoder::next() {
     in.attention_mask = last(mask_, mask_.length);
     in.position_ids = last(positions_, n);
   }
-  const Tensor logits = model_(last(tokens_, n), in);
+  Tensor ids = last(tokens_, n);
+  if (source_.count()) {
+    in.decoder_input_ids = ids;
+    ids = last(source_, source_.length);
+    if (source_mask_.count()) in.attention_mask = last(source_mask_, source_mask_.length);
+  }
+  const Tensor logits = model_(ids, in);
   return {to_vector<float>(logits), logits.size(2)};
 }
 
@@ -90,7 +98,8 @@ void Decoder::append(const std::vector<int64_t>& tokens) {
 }
 
 void Decoder::select_rows(const std::vector<int64_t>& rows) {
-  select(tokens_, rows);
+  for (Rows* each : {&tokens_, &source_, &source_mask_})
+    if (each->count()) select(*each, rows);
   if (mask_.count()) select(mask_, rows), select(positions_, rows);
   if (use_cache_) cache_.select_rows(rows);
 }

@@ -28,10 +28,16 @@ struct Logits {
   std::span<const float> row(int64_t i) const;
 };
 
+// What is generated from: of an encoder-decoder the tokens of its encoder, too.
+struct Prompts {
+  Rows tokens{}, mask{};  // mask: 1 for tokens, 0 for padding before them; no values where there is no padding
+  Rows source{}, source_mask{};
+};
+
 class Decoder {
  public:
-  // mask: 1 for tokens, 0 for padding before them; no values where there is no padding. max_length: of a row.
-  Decoder(const Model& model, Rows prompts, Rows mask, int64_t max_length, bool use_cache);
+  // max_length: of a row.
+  Decoder(const Model& model, Prompts prompts, int64_t max_length, bool use_cache);
 
   // The logits of each row's next token, alike on all ranks. Collective.
   Logits next();
@@ -42,7 +48,7 @@ class Decoder {
 
  private:
   Model model_;
-  Rows tokens_, mask_, positions_;
+  Rows source_, source_mask_, tokens_, mask_, positions_;
   bool use_cache_;
   KvCache cache_;
 };

@@ -55,15 +55,19 @@ Tokens ends_of(const Model& model, const GenerateOptions& o, int64_t vocabulary)
   return ends;
 }
 
-int64_t padding_of(const GenerateOptions& o, const Tokens& ends, int64_t vocabulary) {
-  if (!o.pad_token_id) return ends.empty() ? 0 : ends[0];
+int64_t padding_of(const Model& model, const GenerateOptions& o, const Tokens& ends, int64_t vocabulary) {
+  if (!o.pad_token_id) {
+    const int64_t own = model.config().integer("pad_token_id", -1);
+    if (own >= 0 && own < vocabulary) return own;
+    return ends.empty() ? 0 : ends[0];
+  }
   if (*o.pad_token_id < 0 || *o.pad_token_id >= vocabulary)
     fail_value("{}: pad_token_id {} is not in the vocabulary [0, {}).", kName, *o.pad_token_id, vocabulary);
   return *o.pad_token_id;
 }
 
-// 1 for tokens, 0 for padding; without values if there is no padding.
-Rows mask_of(const Tensor& mask, const Tensor& ids) {
+// 1 for tokens, 0 for padding; without values if there is no padding. continued: new tokens follow the row's last.
+Rows mask_of(const Tensor& mask, const Tensor& ids, bool continued) {
   if (!mask.defined()) return {};
   check_inputs(kName, {.attention_mask = mask}, ids, "attention_mask");
   Rows rows{to_vector<int64_t>(mask), mask.size(1)};
@@ -73,7 +77,7 @@ Rows mask_of(const Tensor& mask, const Tensor& ids) {
     padded |= x == 0;
   }
   for (int64_t i = 0; i < rows.count(); ++i)
-    if (rows.row(i).back() == 0)
+    if (continued && rows.row(i).back() == 0)
       fail_value("{}: the prompt of row {} ends with padding, which new tokens would follow. Pad on the left: "
                  "attention_mask must end with 1 in each row.",
                  kName, i);
@@ -161,21 +165,28 @@ Tensor generate(const Model& model, const Tensor& ids, const GenerateOptions& o)
   if (tracer()) fail_runtime("{}: a graph is captured, in which tokens have no values. Call it outside.", kName);
   const auto sizes = model.causal_sizes();
   if (!sizes)
-    fail_value("{}: a model of type '{}' does not predict next tokens; models that do are those of GPT-2 and Llama.",
-               kName, model.config().text("model_type", "?"));
+    fail_value(
+        "{}: a model of type '{}' does not predict next tokens; models that do are those of GPT-2, Llama and T5.",
+        kName, model.config().text("model_type", "?"));
   check_options(o);
   check_ids(kName, "the prompts", ids, sizes->vocabulary);
-  const int64_t rows = ids.size(0), length = ids.size(1);
+  const bool encoded = sizes->decoder_start.has_value();
+  const int64_t rows = ids.size(0), length = encoded ? 1 : ids.size(1);
   if (o.max_new_tokens > sizes->positions - length)
     fail_value("{}: prompts of {} tokens and {} new ones are longer than the {} positions of the model. Choose a "
                "smaller max_new_tokens, or cut the prompts.",
                kName, length, o.max_new_tokens, sizes->positions);
   const Tokens ends = ends_of(model, o, sizes->vocabulary);
-  const int64_t padding = padding_of(o, ends, sizes->vocabulary);
-  Rows mask = mask_of(o.attention_mask, ids);
-  const Rows prompts{to_vector<int64_t>(ids), length};
+  const int64_t padding = padding_of(model, o, ends, sizes->vocabulary);
+  Rows mask = mask_of(o.attention_mask, ids, !encoded);
+  Rows given{to_vector<int64_t>(ids), ids.size(1)};
+  Prompts prompts{.tokens = given, .mask = mask};
+  if (encoded)
+    prompts = {.tokens = {Tokens(to_size(rows), *sizes->decoder_start), 1},
+               .source = std::move(given),
+               .source_mask = std::move(mask)};
 
-  Decoder decoder(model, prompts, std::move(mask), length + o.max_new_tokens, o.use_cache);
+  Decoder decoder(model, prompts, length + o.max_new_tokens, o.use_cache);
   std::vector<Tokens> made;
   if (o.num_beams > 1) {
     made = beam_search(decoder, rows,
@@ -193,7 +204,7 @@ Tensor generate(const Model& model, const Tensor& ids, const GenerateOptions& o)
   for (auto& row : made) longest = std::max(longest, row.size());
   Tokens out;
   for (int64_t r = 0; r < rows; ++r) {
-    const auto prompt = prompts.row(r);
+    const auto prompt = prompts.tokens.row(r);
     Tokens& row = at_index(made, r);
     row.resize(longest, padding);
     out.insert(out.end(), prompt.begin(), prompt.end());

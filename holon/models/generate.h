@@ -1,4 +1,4 @@
-// Tokens that follow prompts, by causal models.
+// Tokens that follow prompts, by causal models, or that an encoder-decoder makes of them.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,9 @@ struct GenerateOptions {
   bool early_stopping = false;
   // A row ends with any of these; by default config.json's "eos_token_id", if the vocabulary has it.
   std::optional<std::vector<int64_t>> eos_token_id{};
-  std::optional<int64_t> pad_token_id{};  // behind the end of a row; by default the first eos_token_id
-  // [batch, length]: 0 for padding, which must be before the prompts.
+  // Behind the end of a row; by default config.json's "pad_token_id", or else the first eos_token_id.
+  std::optional<int64_t> pad_token_id{};
+  // [batch, length]: 0 for padding, which must be before the prompts; an encoder's may be anywhere.
   Tensor attention_mask{};
   // A row ends where the text of its new tokens has one of these, by decode, which makes text of tokens.
   std::vector<std::string> stop_strings{};
@@ -42,8 +43,9 @@ struct GenerateOptions {
 };
 
 // The prompts with the tokens that follow: int64 [batch, length + new tokens], local and alike on all ranks, padded
-// behind the ends of rows. ids: prompts [batch, length], global, or local and alike on all ranks. The model's mode
-// stays: call eval() first. Collective over the world.
+// behind the ends of rows; of an encoder-decoder (T5) the decoder's tokens [batch, 1 + new tokens]. ids: prompts
+// [batch, length], global, or local and alike on all ranks. The model's mode stays: call eval() first. Collective over
+// the world.
 //
 // Errors, before anything is computed: a model that is not causal, prompts and new tokens longer than its positions,
 // options out of range, padding behind a prompt (ValueError); prompts that are not integers (TypeError), or not in the

@@ -35,6 +35,17 @@ Tensor room_for(const Tensor& x, int64_t capacity) {
   return x.is_global() ? Tensor::global(here, shape, x.dtype(), x.spec()) : Tensor::local(here);
 }
 
+// The rows of x by a local index, divided as x.
+Tensor selected_rows(const Tensor& x, const Tensor& index) {
+  if (!x.is_global()) return index_select(x, 0, index);
+  const NdSbp layout = x.nd_sbp();
+  NdSbp whole_rows = layout;
+  for (int i = 0; i < layout.size(); ++i)
+    if (layout[i].is_split(0)) whole_rows = whole_rows.with(i, sbp::broadcast());
+  const Tensor here = place(index, x.placement(), NdSbp::filled(layout.size(), sbp::broadcast()));
+  return index_select(x.to_global(x.placement(), whole_rows), 0, here).to_global(x.placement(), layout);
+}
+
 }  // namespace
 
 int64_t KvCache::capacity() const { return layers_.empty() ? 0 : layers_[0].key.size(2); }
@@ -95,6 +106,18 @@ void KvCache::advance(int64_t new_tokens, int64_t rows) {
   rows_ = rows;
 }
 
+std::pair<Tensor, Tensor> KvCache::source(int64_t layer) const {
+  // What a first call has left that failed may be of other tokens.
+  if (length_ == 0 || layer >= static_cast<int64_t>(sources_.size())) return {};
+  const Layer& l = at_index(sources_, layer);
+  return {l.key, l.value};
+}
+
+void KvCache::keep_source(int64_t layer, const Tensor& key, const Tensor& value) {
+  if (layer >= static_cast<int64_t>(sources_.size())) sources_.resize(to_size(layer + 1));
+  at_index(sources_, layer) = {key, value};
+}
+
 void KvCache::select_rows(const std::vector<int64_t>& rows) {
   for (int64_t row : rows)
     if (row < 0 || row >= rows_)
@@ -108,18 +131,7 @@ void KvCache::select_rows(const std::vector<int64_t>& rows) {
   for (const Layer& l : layers_) {
     Layer to;
     for (auto [from, held] : {std::pair{&l.key, &to.key}, {&l.value, &to.value}}) {
-      Tensor x = seen(*from, length_);
-      if (x.is_global()) {
-        const NdSbp layout = x.nd_sbp();
-        NdSbp whole_rows = layout;
-        for (int i = 0; i < static_cast<int>(layout.size()); ++i)
-          if (layout[i].is_split(0)) whole_rows = whole_rows.with(i, sbp::broadcast());
-        const Tensor here =
-            place(index, x.placement(), NdSbp::filled(static_cast<int>(layout.size()), sbp::broadcast()));
-        x = index_select(x.to_global(x.placement(), whole_rows), 0, here).to_global(x.placement(), layout);
-      } else {
-        x = index_select(x, 0, index);
-      }
+      const Tensor x = selected_rows(seen(*from, length_), index);
       *held = room_for(x, from->size(2));
       if (!held->array().defined()) continue;
       Array there = tokens_of(held->array(), 0, length_);
@@ -127,6 +139,7 @@ void KvCache::select_rows(const std::vector<int64_t>& rows) {
     }
     selected.push_back(std::move(to));
   }
+  for (Layer& l : sources_) l = {selected_rows(l.key, index), selected_rows(l.value, index)};
   layers_ = std::move(selected);
   rows_ = static_cast<int64_t>(rows.size());
 }

@@ -38,6 +38,11 @@ class KvCache {
   // Of models, behind their last layer: these tokens are part of each row now.
   void advance(int64_t new_tokens, int64_t rows);
 
+  // Of encoder-decoders' layers: the keys and values of the encoder's result, which the first call keeps; undefined in
+  // that call.
+  std::pair<Tensor, Tensor> source(int64_t layer) const;
+  void keep_source(int64_t layer, const Tensor& key, const Tensor& value);
+
   // Row i becomes what row rows[i] was; there may be more or fewer than before. Collective where rows are divided.
   // Errors (IndexError): a row that is not there.
   void select_rows(const std::vector<int64_t>& rows);
@@ -49,7 +54,7 @@ class KvCache {
   void write(Tensor& held, const Tensor& x) const;
   Tensor seen(const Tensor& held, int64_t length) const;
   int64_t max_length_, length_ = 0, rows_ = 0;
-  std::vector<Layer> layers_;
+  std::vector<Layer> layers_, sources_;
 };
 
 }  // namespace holon::models

@@ -19,8 +19,10 @@ using StagedModule = std::pair<nn::Module, int>;
 
 // Of a model that predicts each next token from those before it, and takes Inputs::cache.
 struct CausalSizes {
-  int64_t vocabulary = 0, positions = 0;  // positions: the longest row
+  int64_t vocabulary = 0, positions = 0;   // positions: the longest row
+  std::optional<int64_t> decoder_start{};  // of encoder-decoders: the token that their decoder's rows begin with
 };
+inline constexpr int64_t kNoLimit = int64_t{1} << 40;  // of positions
 
 // What the module class of a family has besides forward(x, inputs). Causal ones have causal_sizes(), too.
 template <class M>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
@@ -58,11 +59,12 @@ T5Config T5Config::from(const Config& c) {
   return out;
 }
 
-std::vector<int64_t> relative_buckets(int64_t length, bool both, int64_t buckets, int64_t max_distance) {
+std::vector<int64_t> relative_buckets(int64_t length, bool both, int64_t buckets, int64_t max_distance,
+                                      int64_t before) {
   const int64_t own = both ? buckets / 2 : buckets;  // of one direction
   const int64_t exact = own / 2;                     // distances that have a bucket each
   std::vector<int64_t> out;
-  for (int64_t query = 0; query < length; ++query)
+  for (int64_t query = before; query < length; ++query)
     for (int64_t key = 0; key < length; ++key) {
       const int64_t distance = both ? std::abs(key - query) : std::max<int64_t>(query - key, 0);
       int64_t bucket = distance;
@@ -88,10 +90,26 @@ T5Attention::T5Attention(const T5Config& c, const Layout& l)
   check_divides(kName, "attention heads", heads_, l);
 }
 
-Tensor T5Attention::forward(const Tensor& x, const Tensor& memory, const Sequence& s, const Tensor& bias) const {
-  const Tensor y = attend(split_heads(q(x), heads_), split_heads(k(memory), heads_), split_heads(v(memory), heads_), s,
-                          {.scale = 1, .dropout = is_training() ? dropout_ : 0, .bias = bias});
+AttendOptions T5Attention::options(const Tensor& bias) const {
+  return {.scale = 1, .dropout = is_training() ? dropout_ : 0, .bias = bias};
+}
+
+Tensor T5Attention::forward(const Tensor& x, const Sequence& s, const Tensor& bias) const {
+  const Tensor y =
+      attend(split_heads(q(x), heads_), split_heads(k(x), heads_), split_heads(v(x), heads_), s, options(bias));
   return added_up(o(y), layout_);
+}
+
+Tensor T5Attention::over(const Tensor& states, const Tensor& x, const Sequence& s) const {
+  Tensor key, value;
+  if (s.cache) std::tie(key, value) = s.cache->source(s.layer);
+  if (!key.defined()) {
+    key = split_heads(k(states), heads_), value = split_heads(v(states), heads_);
+    if (s.cache) s.cache->keep_source(s.layer, key, value);
+  }
+  Sequence as_is = s;
+  as_is.cache = nullptr;  // nothing is added to the encoder's tokens
+  return added_up(o(attend(split_heads(q(x), heads_), key, value, as_is, options({}))), layout_);
 }
 
 T5FeedForward::T5FeedForward(const T5Config& c, const Layout& l)
@@ -128,8 +146,8 @@ T5Block::T5Block(const T5Config& c, bool decoder, const Layout& l)
 
 Tensor T5Block::forward(const Tensor& input, const Sequence& s, const Tensor& bias, const Memory* memory) const {
   Tensor normed = self_norm(input);
-  Tensor x = input + dropout(self_attention(normed, normed, s, bias));
-  if (memory) x = x + dropout((*cross_attention)((*cross_norm)(x), memory->states, memory->sequence, Tensor()));
+  Tensor x = input + dropout(self_attention(normed, s, bias));
+  if (memory) x = x + dropout(cross_attention->over(memory->states, (*cross_norm)(x), memory->sequence));
   return x + dropout(feed_forward(feed_forward_norm(x)));
 }
 
@@ -162,19 +180,20 @@ int64_t T5Stack::stage(int64_t i) const {
   return stage_of(first_ + i, config_.num_layers + config_.num_decoder_layers, layouts_);
 }
 
-Tensor T5Stack::bias_of(int64_t length) const {
+Tensor T5Stack::bias_of(int64_t length, int64_t before) const {
   const Layout& l = at_index(layouts_, stage(0));
   const auto buckets = relative_buckets(length, !decoder_, config_.relative_attention_num_buckets,
-                                        config_.relative_attention_max_distance);
-  const Tensor ids = tensor(buckets, {length, length}, {.placement = l.placement, .sbp = l.whole});
+                                        config_.relative_attention_max_distance, before);
+  const Tensor ids = tensor(buckets, {length - before, length}, {.placement = l.placement, .sbp = l.whole});
   return unsqueeze(permute(relative_attention_bias(ids), {2, 0, 1}), 0);  // [1, heads, queries, keys]
 }
 
-Tensor T5Stack::forward(const Tensor& embedded, const Inputs& in, const Tensor& memory,
+Tensor T5Stack::forward(const Tensor& embedded, const Inputs& in, const Tensor& memory, int64_t memory_length,
                         const Inputs& memory_inputs) const {
   const int64_t batch = embedded.size(0), length = embedded.size(1);
+  const int64_t before = in.cache ? in.cache->length() : 0;
   Tensor x = dropout(embedded);
-  const Tensor bias = bias_of(length);
+  const Tensor bias = bias_of(before + length, before);
   Tensor bias_here;
   Sequence s;
   T5Block::Memory over;
@@ -185,12 +204,17 @@ Tensor T5Stack::forward(const Tensor& embedded, const Inputs& in, const Tensor& 
       x = to_stage(x, l);
       s = sequence_of({batch, length}, in, l, {.causal = decoder_});
       bias_here = bias.placement() == l.placement ? bias : bias.to_global(l.placement, l.tensor_parallel(1));
-      if (decoder_)
-        over = {to_stage(memory, l), sequence_of({batch, memory.size(1)}, memory_inputs, l, {.causal = false})};
+      if (decoder_) {
+        over = {memory.defined() ? to_stage(memory, l) : memory,
+                sequence_of({batch, memory_length}, memory_inputs, l, {.causal = false})};
+        over.sequence.cache = in.cache;
+      }
     }
+    s.layer = over.sequence.layer = i;
     x = at_index(blocks, i)(x, s, bias_here, decoder_ ? &over : nullptr);
   }
-  return dropout(final_layer_norm(x));
+  if (in.cache) in.cache->advance(length, batch);
+  return dropout(final_layer_norm(last_positions(x, in.logits_to_keep)));
 }
 
 T5::T5(const T5Config& c, const std::vector<Layout>& layouts)
@@ -215,21 +239,26 @@ Tensor T5::embed(const Tensor& ids, const Layout& layout) const {
 Tensor T5::forward(const Tensor& ids, const Inputs& in) const {
   const int64_t vocabulary = shared.weight.size(0);
   check_ids(kName, "the tokens", ids, vocabulary);
-  check_inputs(kName, in, ids, "attention_mask, decoder_input_ids, decoder_attention_mask");
+  Inputs of_tokens = in;  // the cache and the logits are the decoder's
+  of_tokens.cache = nullptr, of_tokens.logits_to_keep = 0;
+  check_inputs(kName, of_tokens, ids, "attention_mask, decoder_input_ids, decoder_attention_mask");
   if (!in.decoder_input_ids.defined())
     fail_value("{}: decoder_input_ids are missing. Give them, or call loss() with labels, which are moved by one place "
                "to be them.",
                kName);
   check_ids(kName, "decoder_input_ids", in.decoder_input_ids, vocabulary);
-  const Inputs of_decoder{.attention_mask = in.decoder_attention_mask};
-  check_inputs(kName, of_decoder, in.decoder_input_ids, "attention_mask");
+  const Inputs of_decoder{
+      .attention_mask = in.decoder_attention_mask, .cache = in.cache, .logits_to_keep = in.logits_to_keep};
+  check_inputs(kName, of_decoder, in.decoder_input_ids, "attention_mask, cache");
   if (in.decoder_input_ids.size(0) != ids.size(0))
     fail_value("{}: {} rows of tokens and {} of decoder_input_ids. Give as many of both.", kName, ids.size(0),
                in.decoder_input_ids.size(0));
   const Inputs of_encoder{.attention_mask = in.attention_mask};
-  const Tensor memory = encoder(embed(ids, layouts_.front()), of_encoder, Tensor(), Inputs());
+  Tensor memory;
+  if (!in.cache || in.cache->length() == 0)
+    memory = encoder(embed(ids, layouts_.front()), of_encoder, Tensor(), 0, Inputs());
   const Layout& begins = at_index(layouts_, decoder.stage(0));
-  Tensor x = decoder(embed(in.decoder_input_ids, begins), of_decoder, memory, of_encoder);
+  Tensor x = decoder(embed(in.decoder_input_ids, begins), of_decoder, memory, ids.size(1), of_encoder);
   if (config_.scale_decoder_outputs) x = x * (1 / std::sqrt(static_cast<double>(config_.d_model)));
   if (lm_head) return (*lm_head)(x);
   const Layout& last = layouts_.back();

@@ -33,11 +33,15 @@ struct T5Config {
 class T5Attention : public nn::Layer<T5Attention> {
  public:
   T5Attention(const T5Config& config, const Layout& layout);
-  // Of x over memory, both [batch, length, d_model], with a bias of the scores, or none.
-  Tensor forward(const Tensor& x, const Tensor& memory, const Sequence& sequence, const Tensor& bias) const;
+  // Of x over itself, [batch, length, d_model], with a bias of the scores.
+  Tensor forward(const Tensor& x, const Sequence& sequence, const Tensor& bias) const;
+  // Of x over the encoder's result [batch, length, d_model], whose keys and values the sequence's cache has once they
+  // were computed.
+  Tensor over(const Tensor& states, const Tensor& x, const Sequence& sequence) const;
   nn::Linear q, k, v, o;
 
  private:
+  AttendOptions options(const Tensor& bias) const;
   int64_t heads_;
   double dropout_;
   Layout layout_;
@@ -64,7 +68,7 @@ class T5Block : public nn::Layer<T5Block> {
   T5Block(const T5Config& config, bool decoder, const Layout& layout);
   // What a decoder's block attends to besides its own tokens.
   struct Memory {
-    Tensor states;  // [batch, length, d_model]
+    Tensor states;  // [batch, length, d_model]; undefined if the cache has what is made of it
     Sequence sequence;
   };
   Tensor forward(const Tensor& x, const Sequence& sequence, const Tensor& bias, const Memory* memory) const;
@@ -82,8 +86,10 @@ class T5Stack : public nn::Layer<T5Stack> {
  public:
   // first: the number of this stack's first block among all blocks of the model.
   T5Stack(const T5Config& config, bool decoder, int64_t first, const std::vector<Layout>& layouts);
-  // x [batch, length, d_model], embedded tokens. memory: of the decoder, the encoder's result.
-  Tensor forward(const Tensor& x, const Inputs& inputs, const Tensor& memory, const Inputs& memory_inputs) const;
+  // x [batch, length, d_model], embedded tokens. memory: of the decoder, the encoder's result of so many tokens;
+  // undefined if the cache has what is made of it.
+  Tensor forward(const Tensor& x, const Inputs& inputs, const Tensor& memory, int64_t memory_length,
+                 const Inputs& memory_inputs) const;
   // Of the block i of this stack.
   int64_t stage(int64_t i) const;
   nn::Embedding relative_attention_bias;  // [buckets, heads]
@@ -92,7 +98,8 @@ class T5Stack : public nn::Layer<T5Stack> {
   nn::Dropout dropout;
 
  private:
-  Tensor bias_of(int64_t length) const;
+  // Of the queries from `before` on.
+  Tensor bias_of(int64_t length, int64_t before) const;
   T5Config config_;
   bool decoder_;
   int64_t first_;
@@ -102,11 +109,12 @@ class T5Stack : public nn::Layer<T5Stack> {
 class T5 : public nn::Layer<T5> {
  public:
   T5(const T5Config& config, const std::vector<Layout>& layouts);
-  // Logits [batch, decoder's length, vocabulary] of ids [batch, length] and decoder_input_ids. Errors (ValueError): no
-  // decoder_input_ids.
+  // Logits [batch, decoder's length, vocabulary] of ids [batch, length] and decoder_input_ids. A cache is the
+  // decoder's; the encoder is computed in the first call with it. Errors (ValueError): no decoder_input_ids.
   Tensor forward(const Tensor& ids, const Inputs& inputs) const;
   // As Model's. decoder_input_ids are the labels, moved by one place, unless they are given.
   Tensor loss(const Tensor& ids, const Tensor& labels, const Inputs& inputs = {}) const;
+  CausalSizes causal_sizes() const { return {shared.weight.size(0), kNoLimit, config_.decoder_start_token_id}; }
   const std::vector<Layout>& layouts() const { return layouts_; }
   std::vector<StagedModule> stages() const;
   CheckpointNames checkpoint_names() const;
@@ -120,7 +128,8 @@ class T5 : public nn::Layer<T5> {
   std::vector<Layout> layouts_;
 };
 
-// The bucket of each distance: [length, length] of query and key, row by row.
-std::vector<int64_t> relative_buckets(int64_t length, bool both_directions, int64_t buckets, int64_t max_distance);
+// The bucket of each distance: [length - before, length] of the queries from `before` on and all keys, row by row.
+std::vector<int64_t> relative_buckets(int64_t length, bool both_directions, int64_t buckets, int64_t max_distance,
+                                      int64_t before = 0);
 
 }  // namespace holon::models

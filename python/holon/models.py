@@ -93,7 +93,8 @@ class Model(CppModule):
         use_cache: bool = True,
     ) -> _C.Tensor:
         """The prompts [batch, length] with the tokens that follow: int64 [batch, length + new tokens], local and alike
-        on all ranks, padded behind the ends of rows. Collective. The mode stays: call eval() first.
+        on all ranks, padded behind the ends of rows; of T5 the decoder's tokens, behind its start token. Collective.
+        The mode stays: call eval() first.
 
         Shorter prompts have padding on the left, where attention_mask is 0. A row ends with any eos_token_id (by
         default that of config.json) or where the text of its new tokens, by tokenizer.decode(tokens), has one of

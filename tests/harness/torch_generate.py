@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 LENGTH = 6
-CASES = ("gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3", "mixtral", "qwen2-moe", "qwen3-moe")
+CASES = ("gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3", "mixtral", "qwen2-moe", "qwen3-moe", "t5", "t5-gated")
 # Name: whether prompts are padded, and the options of generate().
 WAYS = {
     "greedy": (False, {"max_new_tokens": 20}),

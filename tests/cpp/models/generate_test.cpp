@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
 
 #include "error_of.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/random_state.h"
+#include "holon/models/kv_cache.h"
 #include "holon/ops/shape.h"
 #include "models/small_models.h"
 
@@ -100,6 +102,65 @@ TEST(Generate, EveryLayoutGivesTheTokensOfOneRank) {
   std::vector<Tokens> wanted;
   run_ranks(1, [&](int) { wanted = all_ways(drawn(causal_models().back().second)); });
   run_ranks(2, [&](int) { EXPECT_EQ(all_ways(drawn(causal_models().back().second, {.ep = 2})), wanted); });
+}
+
+constexpr const char* kT5 = R"({"model_type": "t5", "vocab_size": 23, "d_model": 16, "d_kv": 4, "d_ff": 20,
+  "num_layers": 2, "num_heads": 4, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 9,
+  "decoder_start_token_id": 3, "initializer_factor": 4.0})";
+
+TEST(Generate, AnEncoderDecoderContinuesItsStart) {
+  run_ranks(1, [](int) {
+    const Model model = drawn(Config(kT5));
+    const Tensor ids = tokens(3, 5, 23), mask = tensor(Tokens{1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1}, {3, 5});
+    Tokens rows{3, 3, 3};
+    for (int64_t length = 1; length < 13; ++length) {
+      NoGradGuard guard;
+      const auto logits = to_vector<float>(
+          model(ids, {.attention_mask = mask, .decoder_input_ids = tensor(rows, {3, length}), .logits_to_keep = 1}));
+      Tokens longer;
+      for (int64_t r = 0; r < 3; ++r) {
+        longer.insert(longer.end(), rows.begin() + r * length, rows.begin() + (r + 1) * length);
+        longer.push_back(std::max_element(logits.data() + r * 23, logits.data() + (r + 1) * 23) - logits.data() -
+                         r * 23);
+      }
+      rows = longer;
+    }
+    EXPECT_GT(std::set<int64_t>(rows.begin(), rows.end()).size(), 4u);
+    GenerateOptions o{.max_new_tokens = 12, .attention_mask = mask};
+    EXPECT_EQ(generated(model, ids, o), rows);
+    o.use_cache = false;
+    EXPECT_EQ(generated(model, ids, o), rows);
+    // Several tokens behind others, and what is padding in the encoder.
+    NoGradGuard guard;
+    KvCache cache;
+    const Tensor targets = tokens(3, 7, 23);
+    const Tensor whole = model(ids, {.attention_mask = mask, .decoder_input_ids = targets});
+    int64_t at = 0;
+    for (int64_t n : {2, 1, 4}) {
+      const Tensor logits =
+          model(ids, {.attention_mask = mask, .decoder_input_ids = slice(targets, 1, at, at + n), .cache = &cache});
+      EXPECT_LT(difference(to_vector<float>(logits), to_vector<float>(slice(whole, 1, at, at + n))), 1e-5) << at;
+      at += n;
+    }
+  });
+}
+
+TEST(Generate, AnEncoderDecoderGivesTheSameOnEveryLayout) {
+  auto ways = [](const Model& model) {
+    const Tensor ids = tokens(3, 5, 23), mask = tensor(Tokens{1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 1}, {3, 5});
+    GenerateOptions beams{.max_new_tokens = 8, .num_beams = 3, .eos_token_id = Tokens{4, 9}, .attention_mask = mask};
+    GenerateOptions again = beams;
+    again.use_cache = false;
+    return std::vector<Tokens>{generated(model, ids, {.max_new_tokens = 8, .attention_mask = mask}),
+                               generated(model, slice(ids, 0, 1, 2),
+                                         {.max_new_tokens = 8, .do_sample = true, .seed = 1}),
+                               generated(model, ids, beams), generated(model, ids, again)};
+  };
+  std::vector<Tokens> wanted;
+  run_ranks(1, [&](int) { wanted = ways(drawn(Config(kT5))); });
+  EXPECT_EQ(wanted[2], wanted[3]);
+  for (const Parallel& parallel : std::vector<Parallel>{{.dp = 2}, {.tp = 2}, {.pp = 2}, {.pp = 3}, {.dp = 2, .tp = 2}})
+    run_ranks(static_cast<int>(parallel.size()), [&](int) { EXPECT_EQ(ways(drawn(Config(kT5), parallel)), wanted); });
 }
 
 TEST(Generate, ProbabilitiesAreThoseOfTheFormulas) {
