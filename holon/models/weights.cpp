@@ -43,7 +43,9 @@ std::string without(const std::string& base, const std::string& name) {
 }
 
 bool is_ignored(const CheckpointNames& names, const std::string& name) {
-  return std::any_of(names.ignored.begin(), names.ignored.end(), [&](auto& end) { return name.ends_with(end); });
+  return std::any_of(names.ignored.begin(), names.ignored.end(), [&](const std::string& text) {
+    return text.ends_with('*') ? name.starts_with(text.substr(0, text.size() - 1)) : name.ends_with(text);
+  });
 }
 
 std::string listed(const char* what, const std::vector<std::string>& names) {

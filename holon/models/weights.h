@@ -17,7 +17,8 @@ struct CheckpointNames {
   // The part that names have before those of the model without its head ("transformer."), which files of that alone
   // leave out.
   std::string base{};
-  // Ends of names of further tensors that files may have, such as masks and what is tied.
+  // Ends of names of further tensors that files may have, such as masks and what is tied; with a * behind it, the
+  // beginning of names.
   std::vector<std::string> ignored{};
 };
 

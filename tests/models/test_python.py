@@ -124,6 +124,22 @@ def test_ranks_that_are_processes(checkpoint, tmp_path, device, settings):
     assert len(done.stdout.splitlines()) == 2
 
 
+def test_layers_that_predict_further_tokens_are_not_read(tmp_path):
+    sizes = {"num_attention_heads": 2, "num_key_value_heads": 2, "moe_intermediate_size": 4, "n_routed_experts": 4}
+    groups = {"n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
+    widths = {"qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 5, "kv_lora_rank": 7, "q_lora_rank": 9}
+    config = {**LLAMA, "model_type": "deepseek_v3", "architectures": None, **sizes, **groups, **widths}
+    model = flow.models.from_config(config)
+    model.save_pretrained(tmp_path)
+    wanted = model(flow.tensor(IDS)).numpy()
+    state = flow.load(tmp_path)
+    state["model.layers.2.eh_proj.weight"] = flow.zeros(3)
+    flow.save(state, tmp_path, format="hf")
+    np.testing.assert_array_equal(flow.models.from_pretrained(tmp_path)(flow.tensor(IDS)).numpy(), wanted)
+    with pytest.raises(ValueError, match="in n_group 3 groups"):
+        flow.models.from_config({**config, "n_group": 3})
+
+
 def test_all_wrong_tensors_are_listed(checkpoint, tmp_path):
     state = flow.load(checkpoint)
     del state["model.layers.0.mlp.up_proj.weight"], state["model.layers.1.self_attn.q_proj.weight"]
