@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "holon/base/error.h"
@@ -10,6 +11,7 @@
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/core/world.h"
 #include "holon/checkpoint/formats/open.h"
+#include "holon/checkpoint/loading.h"
 #include "holon/ops/cast.h"
 
 namespace holon::models {
@@ -50,6 +52,13 @@ bool is_ignored(const CheckpointNames& names, const std::string& name) {
 
 std::string listed(const char* what, const std::vector<std::string>& names) {
   return names.empty() ? "" : fmt::format("\n{} ({}): {}", what, names.size(), fmt::join(names, ", "));
+}
+
+// That of the parameters, which quantised weights are read as.
+std::optional<DType> floating_dtype(const nn::StateDict& own) {
+  for (auto& [name, t] : own)
+    if (is_floating(t.dtype())) return t.dtype();
+  return {};
 }
 
 struct Found {
@@ -96,15 +105,17 @@ void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNa
   const nn::StateDict own = module.state_dict();
   std::vector<KeyRule> rules = all_rules(own, names);
   const auto expected = expected_shapes(own, KeyMap(rules));
+  LoadOptions options;
+  options.dequantize = floating_dtype(own);
   Found found;
-  checkpoint::together("from_pretrained",
-                       [&] { found = compare(*checkpoint::open_source(folder.string()), expected, names); });
+  checkpoint::together("from_pretrained", [&] {
+    found = compare(*checkpoint::as_requested(checkpoint::open_source(folder.string()), options), expected, names);
+  });
   if (!found.problems.empty()) fail_value("from_pretrained: {}", found.problems);
   if (!found.has_base)
     for (auto& rule : rules)
       for (auto& name : rule.from) name = without(names.base, name);
   for (auto& name : found.ignored) rules.push_back({{name}, {name}});
-  LoadOptions options;
   options.key_map = KeyMap(std::move(rules));
   options.like = own;
   options.strict = false;  // the names have been compared; what is ignored is not read

@@ -23,8 +23,9 @@ struct CheckpointNames {
 };
 
 // Replaces the module's parameters and buffers by those of a folder: each rank reads its own parts. They get the
-// module's dtypes. Errors (ValueError), which list all: tensors that are missing, that the model does not have, or that
-// have another shape. Collective over the world.
+// module's dtypes; quantised weights (float8 with scales of blocks, MXFP4) are read as numbers. Errors (ValueError),
+// which list all: tensors that are missing, that the model does not have, or that have another shape. Collective over
+// the world.
 void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNames& names);
 // Writes them as load_weights() reads them, in the form of Hugging Face's libraries. Collective over the world.
 void save_weights(const nn::Module& module, const FilePath& folder, const CheckpointNames& names);

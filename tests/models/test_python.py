@@ -140,6 +140,25 @@ def test_layers_that_predict_further_tokens_are_not_read(tmp_path):
         flow.models.from_config({**config, "n_group": 3})
 
 
+def test_quantised_weights_are_read_as_numbers(checkpoint, tmp_path):
+    """float8 with a scale for each block of 128 x 128, as DeepSeek-V3's."""
+    header, content, name = {}, b"", "model.layers.1.mlp.down_proj.weight"
+    tensors = {n: ("F32", t.shape, t.numpy().tobytes()) for n, t in flow.load(checkpoint).items()}
+    signs = np.random.default_rng(2).integers(0, 2, (16, 20)) == 1
+    tensors[name] = ("F8_E4M3", (16, 20), np.where(signs, 0xB8, 0x40).astype("u1").tobytes())  # -1 or 2
+    tensors[f"{name}_scale_inv"] = ("F32", (1, 1), np.float32(0.125).tobytes())
+    for n, (dtype, shape, data) in tensors.items():
+        header[n] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(content), len(content) + len(data)]}
+        content += data
+    text = json.dumps(header).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content)
+    (tmp_path / "config.json").write_text((checkpoint / "config.json").read_text())
+    model = flow.models.from_pretrained(tmp_path)
+    found = model.get_parameter(name)
+    assert found.dtype == flow.float32
+    np.testing.assert_array_equal(found.detach().numpy(), np.where(signs, -0.125, 0.25))
+
+
 def test_all_wrong_tensors_are_listed(checkpoint, tmp_path):
     state = flow.load(checkpoint)
     del state["model.layers.0.mlp.up_proj.weight"], state["model.layers.1.self_attn.q_proj.weight"]
