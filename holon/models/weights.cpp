@@ -61,8 +61,19 @@ std::optional<DType> floating_dtype(const nn::StateDict& own) {
   return {};
 }
 
+// How the files at hand name what a model's checkpoints have.
+struct Naming {
+  bool has_base = false, older = false;
+  std::string in_file(const CheckpointNames& names, const std::string& name) const {
+    const std::string here = has_base ? name : without(names.base, name);
+    for (auto& [now, before] : names.older)
+      if (older && here.ends_with(now)) return here.substr(0, here.size() - now.size()) + before;
+    return here;
+  }
+};
+
 struct Found {
-  bool has_base = false;
+  Naming naming;
   std::vector<std::string> ignored;
   std::string problems;  // all of them, or ""
 };
@@ -71,9 +82,12 @@ Found compare(const checkpoint::Source& source, const std::map<std::string, Dims
               const CheckpointNames& names) {
   Found found;
   const auto infos = source.tensors();
-  found.has_base = std::any_of(infos.begin(), infos.end(), [&](auto& t) { return t.name.starts_with(names.base); });
+  auto any = [&](auto&& is) { return std::any_of(infos.begin(), infos.end(), [&](auto& t) { return is(t.name); }); };
+  found.naming.has_base = any([&](const std::string& name) { return name.starts_with(names.base); });
+  for (auto& [now, before] : names.older)
+    found.naming.older |= any([&end = before](const std::string& name) { return name.ends_with(end); });
   std::map<std::string, Dims> expected;
-  for (auto& [name, shape] : wanted) expected.emplace(found.has_base ? name : without(names.base, name), shape);
+  for (auto& [name, shape] : wanted) expected.emplace(found.naming.in_file(names, name), shape);
   std::vector<std::string> missing, extra, misfits;
   std::set<std::string> there;
   for (auto& info : infos) {
@@ -112,9 +126,8 @@ void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNa
     found = compare(*checkpoint::as_requested(checkpoint::open_source(folder.string()), options), expected, names);
   });
   if (!found.problems.empty()) fail_value("from_pretrained: {}", found.problems);
-  if (!found.has_base)
-    for (auto& rule : rules)
-      for (auto& name : rule.from) name = without(names.base, name);
+  for (auto& rule : rules)
+    for (auto& name : rule.from) name = found.naming.in_file(names, name);
   for (auto& name : found.ignored) rules.push_back({{name}, {name}});
   options.key_map = KeyMap(std::move(rules));
   options.like = own;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "holon/base/file_path.h"
@@ -20,6 +21,8 @@ struct CheckpointNames {
   // Ends of names of further tensors that files may have, such as masks and what is tied; with a * behind it, the
   // beginning of names.
   std::vector<std::string> ignored{};
+  // Ends of names, and those that older files have in place of them.
+  std::vector<std::pair<std::string, std::string>> older{};
 };
 
 // Replaces the module's parameters and buffers by those of a folder: each rank reads its own parts. They get the

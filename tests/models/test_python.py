@@ -159,6 +159,21 @@ def test_quantised_weights_are_read_as_numbers(checkpoint, tmp_path):
     np.testing.assert_array_equal(found.detach().numpy(), np.where(signs, -0.125, 0.25))
 
 
+def test_names_of_older_files(tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = flow.models.from_config({"model_type": "bert", "vocab_size": 23, **sizes, "max_position_embeddings": 8})
+    model.eval().save_pretrained(tmp_path)
+    state = flow.load(tmp_path)
+    for now, before in (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")):
+        state = {n.replace(now, before): t for n, t in state.items()}
+    state["bert.embeddings.position_ids"] = flow.arange(8).reshape(1, 8)
+    state["cls.seq_relationship.bias"] = flow.zeros(2)
+    flow.save(state, tmp_path, format="hf")
+    ids = flow.tensor(IDS)
+    found = flow.models.from_pretrained(tmp_path)(ids)
+    np.testing.assert_array_equal(found.numpy(), model(ids).numpy())
+
+
 def test_all_wrong_tensors_are_listed(checkpoint, tmp_path):
     state = flow.load(checkpoint)
     del state["model.layers.0.mlp.up_proj.weight"], state["model.layers.1.self_attn.q_proj.weight"]
