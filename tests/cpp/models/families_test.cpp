@@ -3,6 +3,9 @@
 
 #include "checkpoint/folder.h"
 #include "holon/boxing/events.h"
+#include "holon/graph/nn_graph.h"
+#include "holon/ops/reduce.h"
+#include "holon/optim/optimizer.h"
 #include "models/small_models.h"
 
 namespace holon::models {
@@ -58,6 +61,54 @@ TEST_P(EachModel, SavedOnOneLayoutAndLoadedOnAnother) {
   const Config before = Config::read(folder.path), after = Config::read(again.path);
   EXPECT_EQ(before.json(), after.json());
   EXPECT_EQ(after.text("dtype"), "float32");
+}
+
+// A step of training, compiled, with the parts of the model as stages of a pipeline.
+struct Step : nn::Graph {
+  Model model;
+  Step(const Model& m, optim::Optimizer& optimizer) : model(m) {
+    register_module("model", model);
+    add_optimizer(optimizer);
+    if (model.layouts().size() == 1) return;
+    for (auto& [part, stage] : model.stages())
+      set_stage(part, stage, model.layouts()[static_cast<size_t>(stage)].placement);
+  }
+  std::vector<Tensor> build(TensorList in) override {
+    Tensor loss = model.loss(in[0], in[1], in.size() > 2 ? Inputs{.decoder_input_ids = in[2]} : Inputs());
+    loss.backward();
+    return {loss};
+  }
+};
+
+TEST_P(EachModel, CompiledStepsOfAPipelineAreThoseOfOneRank) {
+  Folder folder;
+  save_one(folder.path, GetParam());
+  std::vector<double> eager;
+  run_ranks(1, [&](int) {
+    const Model model = from_pretrained(folder.path);
+    const Sample sample = sample_of(model.config());
+    optim::SGD sgd(model.parameters(), {.lr = 0.05});
+    for (int i = 0; i < 3; ++i) {
+      sgd.zero_grad();
+      Tensor loss = model.loss(sample.x, sample.labels, sample.inputs);
+      loss.backward();
+      sgd.step();
+      eager.push_back(loss.item().as_double());
+    }
+  });
+  EXPECT_LT(eager.back(), eager.front());
+  run_ranks(4, [&](int) {
+    const Model model = from_pretrained(folder.path, {.tp = 2, .pp = 2});
+    const Sample sample = sample_of(model.config());
+    const Layout &first = model.layouts().front(), &last = model.layouts().back();
+    optim::SGD sgd(model.parameters(), {.lr = 0.05});
+    Step step(model, sgd);
+    std::vector<Tensor> given{place(sample.x, first.placement, first.rows),
+                              place(sample.labels, last.placement, last.rows)};
+    if (sample.inputs.decoder_input_ids.defined())
+      given.push_back(place(sample.inputs.decoder_input_ids, first.placement, first.rows));
+    for (double wanted : eager) EXPECT_NEAR(mean(step(given)[0]).item().as_double(), wanted, 1e-5 * wanted);
+  });
 }
 
 }  // namespace
