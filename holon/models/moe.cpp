@@ -5,6 +5,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/internal_ops/experts.h"
 #include "holon/nn/weights.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
@@ -82,10 +83,9 @@ MoeConfig MoeConfig::from(const Config& c, int64_t n_layers) {
 }
 
 SparseMoe::SparseMoe(const MoeConfig& c, int64_t hidden, const std::string& activation, const Layout& l)
-    : gate(register_module("gate", nn::Linear(hidden, c.experts, undivided(l, false)))),
-      config_(c),
-      act_("SparseMoe", activation),
-      layout_(l) {
+    : gate(register_module("gate", nn::Linear(hidden, c.experts, undivided(l, false)))), config_(c), layout_(l) {
+  if (activation != "silu" && activation != "swish")
+    fail_value("SparseMoe: the activation of experts is '{}'; it must be silu.", activation);
   if (c.experts % l.parallel.ep)
     fail_value("SparseMoe: ep {} does not divide the {} experts. Choose an ep that does.", l.parallel.ep, c.experts);
   auto weight = [&](int64_t out, int64_t in, int divided) {
@@ -123,42 +123,45 @@ std::vector<checkpoint::KeyRule> SparseMoe::checkpoint_rules(const std::string& 
 
 Tensor SparseMoe::chosen(Tensor scores) const {
   NoGradGuard guard;
-  auto best = [](const Tensor& x, int64_t k) { return sum(one_hot(topk(x, k, -1).indices, x.size(-1)), {-2}); };
   if (config_.sigmoid) {
     scores = scores + e_score_correction_bias;
     const int64_t b = scores.size(0), t = scores.size(1), each = config_.experts / config_.groups;
     const Tensor of_groups = sum(topk(scores.reshape({b, t, config_.groups, each}), 2, -1).values, {-1});
-    const Tensor kept = repeat_interleave(best(of_groups, config_.groups_per_token), each, 2);
+    const Tensor best = topk(of_groups, config_.groups_per_token, -1).indices;
+    const Tensor kept = repeat_interleave(sum(one_hot(best, config_.groups), {-2}), each, 2);
     scores = masked_fill(scores, eq(kept, 0), -std::numeric_limits<double>::infinity());
   }
-  return best(scores, config_.experts_per_token).to(float32);
+  return topk(scores, config_.experts_per_token, -1).indices;
 }
 
-Tensor SparseMoe::weights_of(const Tensor& x) const {
+SparseMoe::Routes SparseMoe::routes_of(const Tensor& x) const {
   const Tensor scores =
       config_.sigmoid ? sigmoid(linear(x.to(float32), gate.weight.to(float32))) : softmax(gate(x).to(float32), -1);
-  Tensor weights = scores * chosen(scores);
+  const Tensor experts = chosen(scores);
+  Tensor weights = gather(scores, -1, experts);
   if (config_.normalize) weights = weights / (sum(weights, {-1}, true) + (config_.sigmoid ? 1e-20 : 0.0));
-  return (config_.scale == 1 ? weights : weights * config_.scale).to(x.dtype());
+  if (config_.scale != 1) weights = weights * config_.scale;
+  return {experts, weights.to(x.dtype())};
 }
 
 Tensor SparseMoe::forward(const Tensor& input) const {
-  const int64_t batch = input.size(0), length = input.size(1), n = config_.experts;
-  Tensor weights = weights_of(input), x = input;
+  const int64_t batch = input.size(0), length = input.size(1), width = input.size(2), k = config_.experts_per_token;
+  auto [experts, weights] = routes_of(input);
+  Tensor x = input;
   if (layout_.parallel.ep > 1) {
     // The rows of all ranks of ep: each has other experts for them.
     const NdSbp gathered = layout_.rows.with(1, sbp::broadcast());
-    x = x.to_global(layout_.placement, gathered);
-    weights = weights.to_global(layout_.placement, gathered);
+    for (Tensor* t : {&x, &experts, &weights}) *t = t->to_global(layout_.placement, gathered);
   }
-  x = unsqueeze(x, 0);
-  auto product = [](const Tensor& t, const Tensor& w) { return matmul(t, unsqueeze(w, 1).transpose(2, 3)); };
-  const Tensor each = permute(weights, {2, 0, 1}).reshape({n, batch, length, 1});
-  const Tensor hidden = act_(product(x, gate_proj)) * product(x, up_proj) * each;
-  const Tensor y = added_up(sum(product(hidden, down_proj), {0}), layout_);
-  if (!shared_expert) return y;
+  // A place for each token and expert of its own, in the order of the experts.
+  const Tensor flat = experts.reshape({batch, length * k}), order = argsort(flat, -1, false, true);
+  const Tensor counts = sum(one_hot(flat, config_.experts), {1});
+  const Tensor y = expert_swiglu(batch_gather(x, floor_divide(order, k)), gate_proj, up_proj, down_proj, counts);
+  const Tensor each = batch_gather(y, argsort(order)).reshape({batch, length, k, width});
+  const Tensor mixed = added_up(sum(each * unsqueeze(weights, -1), {2}), layout_);
+  if (!shared_expert) return mixed;
   const Tensor shared = (*shared_expert)(input);
-  return y + (shared_expert_gate ? sigmoid((*shared_expert_gate)(input)) * shared : shared);
+  return mixed + (shared_expert_gate ? sigmoid((*shared_expert_gate)(input)) * shared : shared);
 }
 
 }  // namespace holon::models

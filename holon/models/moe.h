@@ -32,8 +32,9 @@ struct MoeConfig {
   static MoeConfig from(const Config& config, int64_t n_layers);
 };
 
-// The sum of a token's experts, each a SwiGLU, weighted by the router. No token is dropped. Every expert is computed
-// for all tokens of its ranks: tokens are gathered over the ranks of ep, and the results of their experts added up.
+// The sum of a token's experts, each a SwiGLU, weighted by the router. Each token is computed by its own experts only,
+// and none is dropped. Tokens are gathered over the ranks of ep, and what their experts on these ranks give is added
+// up.
 class SparseMoe : public nn::Layer<SparseMoe> {
  public:
   // Errors (ValueError): the ranks of ep do not divide the experts.
@@ -50,12 +51,14 @@ class SparseMoe : public nn::Layer<SparseMoe> {
   nn::Parameter gate_proj, up_proj, down_proj;  // [experts, out, in]
 
  private:
-  // [batch, length, experts]: 0 where an expert is not the token's.
-  Tensor weights_of(const Tensor& x) const;
-  // Of scores [batch, length, experts]: 1 for the experts that a token has, 0 for the others.
+  // The experts of each token [batch, length, k], and their weights.
+  struct Routes {
+    Tensor experts, weights;
+  };
+  Routes routes_of(const Tensor& x) const;
+  // The best experts [batch, length, k] by scores [batch, length, experts].
   Tensor chosen(Tensor scores) const;
   MoeConfig config_;
-  Activation act_;
   Layout layout_;
 };
 
