@@ -44,6 +44,17 @@ def cases():
     ]
 
 
+def emit(name, value, unit, against, ratio):
+    line = {"name": name, "value": round(value, 3), "unit": unit, "against": against, "ratio": round(ratio, 3)}
+    print(json.dumps(line), flush=True)
+
+
+def predicted(explanation):
+    """Seconds, of the plan's first line: "...: 1 step, at most 96 bytes per rank, 12.3 us"."""
+    number, unit = str(explanation).splitlines()[0].rsplit(", ", 1)[1].split()
+    return float(number) * {"us": 1e-6, "ms": 1e-3, "s": 1}[unit]
+
+
 def rank():
     import holon as flow
 
@@ -67,7 +78,14 @@ def rank():
                 print(
                     "RES",
                     json.dumps(
-                        {"name": name, "size": size, "share": share, "both": both, "s": statistics.median(times)}
+                        {
+                            "name": name,
+                            "size": size,
+                            "share": share,
+                            "both": both,
+                            "s": statistics.median(times),
+                            "predicted": predicted(flow.boxing.explain(x, p1, s1)),
+                        }
                     ),
                     flush=True,
                 )
@@ -94,7 +112,7 @@ def iperf(hosts, both_ways):
 
 
 def times(hosts, network):
-    """(name, size, share, both ways, seconds) of each boxing over this network, as rank 0 has measured it."""
+    """(name, size, share, both ways, seconds, predicted) of each boxing over this network, as measured on rank 0."""
     launch = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev")) / "bin/holon-launch"
     options = ["--nproc_per_node", RANKS_PER_HOST, "--master_addr", hosts.address(0), "--master_port", PORT]
     ranks = [
@@ -126,22 +144,18 @@ def main():
         found = {network: times(hosts, network) for network in networks}
         after = {both: iperf(hosts, both) for both in (False, True)}
     for network, rows in found.items():
-        for name, size, share, both, seconds in rows:
+        errors = []
+        for name, size, share, both, seconds, expected in rows:
+            errors.append(abs(expected - seconds) / seconds)
             rate = (before[both] + after[both]) / 2
             limit = size * share / rate
             text = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
-            print(
-                json.dumps(
-                    {
-                        "name": f"{name} {text}, 2 hosts x {RANKS_PER_HOST} ranks, {network}",
-                        "value": round(seconds * 1e6, 1),
-                        "unit": "us",
-                        "against": f"iperf3, {rate / 1e9:.2f} GB/s{' each way' if both else ''}",
-                        "ratio": round(limit / seconds, 3),
-                    }
-                ),
-                flush=True,
-            )
+            case = f"{name} {text}, 2 hosts x {RANKS_PER_HOST} ranks, {network}"
+            each_way = " each way" if both else ""
+            emit(case, seconds * 1e6, "us", f"iperf3, {rate / 1e9:.2f} GB/s{each_way}", limit / seconds)
+            emit(f"predicted, {case}", expected * 1e6, "us", f"measured, {seconds * 1e6:.1f} us", expected / seconds)
+        error = statistics.median(errors)
+        emit(f"predicted times, median error, {network}", error, "fraction", "goal, 0.25", 0.25 / error)
 
 
 if __name__ == "__main__":

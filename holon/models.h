@@ -4,6 +4,7 @@
 #include "holon/models/attention.h"
 #include "holon/models/bert.h"
 #include "holon/models/config.h"
+#include "holon/models/deepseek.h"
 #include "holon/models/generate.h"
 #include "holon/models/gpt2.h"
 #include "holon/models/inputs.h"

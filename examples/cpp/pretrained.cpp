@@ -38,6 +38,8 @@ int main(int argc, char** argv) {
   std::string folder = argc > 1 ? argv[1] : (std::filesystem::temp_directory_path() / "holon_example_model").string();
   if (argc == 1) models::from_config(models::Config(kConfig), {.dp = flow::world_size()}).save_pretrained(folder);
   Result by_heads = step(folder, {.tp = flow::world_size()}), by_rows = step(folder, {.dp = flow::world_size()});
+  flow::barrier();  // all have read what was made
+  if (argc == 1 && flow::rank() == 0) std::filesystem::remove_all(folder);
   if (flow::rank() == 0)
     std::printf("loss %.6f and %.6f, squared gradient %.6e and %.6e\n", by_heads.loss, by_rows.loss, by_heads.gradient,
                 by_rows.gradient);

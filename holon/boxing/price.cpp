@@ -334,6 +334,8 @@ struct Pricer::Impl {
       const HostLoad load = crossing(from, to, fixed, two_phase, details);
       e.host_bytes = load.in_elements * item;
       work.net_bytes = static_cast<double>(std::max(load.in_elements, load.out_elements) * item);
+      work.net_both_bytes =
+          one_placement ? static_cast<double>((load.in_elements + load.out_elements) * item) : work.net_bytes;
       if (load.crosses()) work.net_syncs = two_phase ? 3 : work.syncs;
       if (load.summed_elements > 0) {
         // By all ranks of the host, who then synchronize once more.

@@ -57,7 +57,10 @@ double seconds(const Work& w, const MachineCosts& c) {
         std::max(memory,
                  at.beyond_shared * (w.copy.all + (sums - 0.5) * w.reduce.all + w.fill.all / 2) / c.memory_bytes_per_s);
   s += memory;
-  if (w.net_syncs || w.net_bytes > 0) s += w.net_syncs * c.net_latency_s + w.net_bytes / c.net_bytes_per_s;
+  if (w.net_syncs || w.net_bytes > 0) {
+    const double both = c.net_both_bytes_per_s > 0 ? w.net_both_bytes / c.net_both_bytes_per_s : 0;
+    s += w.net_syncs * c.net_latency_s + std::max(w.net_bytes / c.net_bytes_per_s, both);
+  }
   return s;
 }
 

@@ -1,6 +1,7 @@
 #include "holon/cost/machine.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <deque>
@@ -8,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "holon/array/array.h"
 #include "holon/base/blocking.h"
@@ -62,6 +64,7 @@ constexpr Number kNumbers[] = {
     {"memory", &MachineCosts::memory_bytes_per_s},
     {"net_latency", &MachineCosts::net_latency_s},
     {"net", &MachineCosts::net_bytes_per_s},
+    {"net_both", &MachineCosts::net_both_bytes_per_s},
 };
 struct Rate {
   const char* name;
@@ -197,24 +200,44 @@ class Aside {
   ContextGuard guard_;
 };
 
-// What two ranks of different hosts need to synchronize, and the rate of one connection. Both of them call it.
-void measure_network(comm::Communicator& two, MachineCosts& costs) {
+// What two hosts need to synchronize, and the rates between them, as many ranks of one as of the other sending at once,
+// each to its own. Called by all of `both`, each with its communicator of two.
+void measure_network(comm::Communicator& both, comm::Communicator& two, int pairs, MachineCosts& costs) {
   using Clock = std::chrono::steady_clock;
-  auto least = [&](int times, auto&& f) {
-    double best = 1e9;
-    for (int i = 0; i < times; ++i) {
+  // The median: who waits for another host sleeps, and is woken up late as a rule, not as an exception.
+  constexpr int kTimes = 5;
+  auto typical = [&](auto&& f) {
+    std::array<double, kTimes> times;
+    for (double& t : times) {
+      both.barrier();
       auto start = Clock::now();
       f();
-      best = std::min(best, std::chrono::duration<double>(Clock::now() - start).count());
+      t = std::chrono::duration<double>(Clock::now() - start).count();
     }
-    return best;
+    std::nth_element(times.begin(), times.begin() + kTimes / 2, times.end());
+    return times[kTimes / 2];
   };
-  constexpr int64_t kCount = 256 << 10;
-  Array data = Array::empty({kCount}, float32);
+  constexpr int64_t kLeast = 64 << 10, kMost = 1 << 20;  // elements
+  constexpr double kSlow = 0.02;
+  Array data = Array::empty({2 * kMost}, float32);
   float one = 1, sum = 0;
-  costs.net_latency_s = least(5, [&] { two.all_reduce(&one, &sum, 1, float32); });
-  double large = least(3, [&] { two.broadcast(data.bytes(), kCount, float32, 0); });
-  costs.net_bytes_per_s = kCount * sizeof(float) / std::max(large - costs.net_latency_s, large / 4);
+  costs.net_latency_s = typical([&] { two.all_reduce(&one, &sum, 1, float32); });
+  // To rank 0, which measures: who receives is not done earlier.
+  auto send = [&](int64_t n) { two.broadcast(data.bytes(), n, float32, 1); };
+  auto exchange = [&](int64_t n) {
+    const int64_t each[] = {n, n};
+    two.all_gather(data.bytes(), data.bytes() + kMost * sizeof(float), each, float32);
+  };
+  // All ranks take the same sizes.
+  const double small = typical([&] { send(kLeast); });
+  double all = 0;
+  both.all_reduce(&small, &all, 1, float64);
+  const int64_t n = all / both.size() > kSlow ? kLeast : kMost;
+  auto rate = [&](double seconds) {
+    return static_cast<double>(n * pairs) * sizeof(float) / std::max(seconds - costs.net_latency_s, seconds / 4);
+  };
+  costs.net_bytes_per_s = rate(typical([&] { send(n); }));
+  costs.net_both_bytes_per_s = rate(typical([&] { exchange(n / 2); }));
 }
 
 // All processes of a world call this when it is connected.
@@ -227,23 +250,32 @@ void agree(const comm::Joined& joined) {
   const auto place = std::find(here.begin(), here.end(), joined.rank) - here.begin();
   const int n = static_cast<int>(here.size());
   SyncTimes times;
+  std::optional<Aside> aside(std::in_place);  // one for all: in another, a group's calls would begin with 1 again
   if (place < n && n > 1) {
-    Aside aside;
     Pairs pairs(here, static_cast<int>(place));
     times = measure_syncs(
         n, comm::world().spin_ns() > 0, [&] { pairs.sync(); }, [&] { comm::communicator(here).barrier(); });
   }
   MachineCosts between;
   if (!hosts.one_host()) {
-    // Rank 0 and the first rank of another host.
+    // Ranks of rank 0's host and of one other.
+    constexpr size_t kMostPairs = 4;
     int other = 0;
     while (hosts.host(other) == hosts.host(0)) ++other;
-    if (joined.rank == 0 || joined.rank == other) {
-      Aside aside;
-      const int two[] = {0, other};
-      measure_network(comm::communicator(two), between);
+    std::vector<int> there;
+    for (int r = other; r < joined.world_size; ++r)
+      if (hosts.host(r) == hosts.host(other)) there.push_back(r);
+    const size_t pairs = std::min({here.size(), there.size(), kMostPairs});
+    std::vector<int> both(here.begin(), here.begin() + static_cast<std::ptrdiff_t>(pairs));
+    both.insert(both.end(), there.begin(), there.begin() + static_cast<std::ptrdiff_t>(pairs));
+    if (auto at = std::find(both.begin(), both.end(), joined.rank); at != both.end()) {
+      const size_t pair = to_size(at - both.begin()) % pairs;
+      const int two[] = {both[pair], both[pair + pairs]};
+      std::sort(both.begin(), both.end());
+      measure_network(comm::communicator(both), comm::communicator(two), static_cast<int>(pairs), between);
     }
   }
+  aside.reset();
   std::string text;
   if (joined.rank == 0) {
     // A mistake of the user's must reach those who wait for the figures.
@@ -254,6 +286,7 @@ void agree(const comm::Joined& joined) {
         costs = measure_memory({}, joined.cores);
         if (n > 1) put_syncs(costs, times, comm::world().spin_ns() > 0);
         costs.net_latency_s = between.net_latency_s, costs.net_bytes_per_s = between.net_bytes_per_s;
+        costs.net_both_bytes_per_s = between.net_both_bytes_per_s;
       }
       text = text_of(parse_costs(w.figures, costs));
     } catch (const Error& e) {

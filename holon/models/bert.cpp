@@ -191,7 +191,8 @@ CheckpointNames Bert::checkpoint_names() const {
   CheckpointNames names{.base = "bert.",
                         .ignored = {"embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias",
                                     "cls.seq_relationship.weight", "cls.seq_relationship.bias",
-                                    "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}};
+                                    "cls.predictions.decoder.weight", "cls.predictions.decoder.bias"},
+                        .older = {{".LayerNorm.weight", ".LayerNorm.gamma"}, {".LayerNorm.bias", ".LayerNorm.beta"}}};
   for (auto& [name, t] : state_dict()) {
     if (name == "bias")
       names.rules.push_back({{name}, {"cls.predictions.bias"}});

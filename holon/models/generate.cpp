@@ -165,9 +165,9 @@ Tensor generate(const Model& model, const Tensor& ids, const GenerateOptions& o)
   if (tracer()) fail_runtime("{}: a graph is captured, in which tokens have no values. Call it outside.", kName);
   const auto sizes = model.causal_sizes();
   if (!sizes)
-    fail_value(
-        "{}: a model of type '{}' does not predict next tokens; models that do are those of GPT-2, Llama and T5.",
-        kName, model.config().text("model_type", "?"));
+    fail_value("{}: a model of type '{}' does not predict next tokens; models that do are those of GPT-2, Llama, "
+               "DeepSeek and T5.",
+               kName, model.config().text("model_type", "?"));
   check_options(o);
   check_ids(kName, "the prompts", ids, sizes->vocabulary);
   const bool encoded = sizes->decoder_start.has_value();

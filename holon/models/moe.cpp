@@ -1,26 +1,47 @@
 #include "holon/models/moe.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/internal_ops/experts.h"
 #include "holon/nn/weights.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
+#include "holon/ops/create.h"
 #include "holon/ops/index.h"
 #include "holon/ops/matmul.h"
 #include "holon/ops/norm.h"
+#include "holon/ops/rearrange.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/shape.h"
 #include "holon/ops/sort.h"
 
 namespace holon::models {
 
+namespace {
+
+void check_groups(const MoeConfig& m, const Config& c) {
+  const bool whole = m.groups >= 1 && m.experts % m.groups == 0 && m.experts / m.groups >= 2;
+  if (!whole || m.groups_per_token < 1 || m.groups_per_token > m.groups ||
+      m.experts_per_token > m.groups_per_token * (m.experts / m.groups))
+    fail_value("models: {}: {} experts in n_group {} groups, of which a token has topk_group {} and {} experts. Groups "
+               "are equal and of 2 experts or more, and those of a token hold its experts.",
+               c.source(), m.experts, m.groups, m.groups_per_token, m.experts_per_token);
+}
+
+}  // namespace
+
 MoeConfig MoeConfig::from(const Config& c, int64_t n_layers) {
   const std::string type = c.text("model_type", "");
   MoeConfig out;
-  if (type != "mixtral" && type != "qwen2_moe" && type != "qwen3_moe") return out;
-  out.experts = c.has("num_experts") ? c.integer("num_experts") : c.integer("num_local_experts");
+  const bool deepseek = type == "deepseek_v3";
+  if (type != "mixtral" && type != "qwen2_moe" && type != "qwen3_moe" && !deepseek) return out;
+  const char* names[] = {"n_routed_experts", "num_experts", "num_local_experts"};
+  out.experts = c.integer(c.has(names[0]) ? names[0] : c.has(names[1]) ? names[1] : names[2]);
   out.experts_per_token = c.integer("num_experts_per_tok");
   if (out.experts < 1 || out.experts_per_token < 1 || out.experts_per_token > out.experts)
     fail_value("models: {}: num_experts_per_tok is {} of {} experts; it must be from 1 to their number.", c.source(),
@@ -37,6 +58,19 @@ MoeConfig MoeConfig::from(const Config& c, int64_t n_layers) {
     return out;
   }
   out.intermediate_size = c.integer("moe_intermediate_size");
+  if (deepseek) {
+    out.sigmoid = true;
+    out.shared_gate = false;
+    out.shared_intermediate_size = out.intermediate_size * c.integer("n_shared_experts", 1);
+    out.normalize = c.flag("norm_topk_prob", true);
+    out.scale = c.number("routed_scaling_factor", 2.5);
+    out.groups = c.integer("n_group", 8);
+    out.groups_per_token = c.integer("topk_group", 4);
+    check_groups(out, c);
+    const int64_t dense = c.integer("first_k_dense_replace", 3);
+    for (int64_t i = 0; i < n_layers; ++i) out.sparse_layers[to_size(i)] = i >= dense;
+    return out;
+  }
   if (type == "qwen2_moe") out.shared_intermediate_size = c.integer("shared_expert_intermediate_size");
   out.normalize = c.flag("norm_topk_prob", false);
   const int64_t step = c.integer("decoder_sparse_step", 1);
@@ -49,10 +83,9 @@ MoeConfig MoeConfig::from(const Config& c, int64_t n_layers) {
 }
 
 SparseMoe::SparseMoe(const MoeConfig& c, int64_t hidden, const std::string& activation, const Layout& l)
-    : gate(register_module("gate", nn::Linear(hidden, c.experts, undivided(l, false)))),
-      config_(c),
-      act_("SparseMoe", activation),
-      layout_(l) {
+    : gate(register_module("gate", nn::Linear(hidden, c.experts, undivided(l, false)))), config_(c), layout_(l) {
+  if (activation != "silu" && activation != "swish")
+    fail_value("SparseMoe: the activation of experts is '{}'; it must be silu.", activation);
   if (c.experts % l.parallel.ep)
     fail_value("SparseMoe: ep {} does not divide the {} experts. Choose an ep that does.", l.parallel.ep, c.experts);
   auto weight = [&](int64_t out, int64_t in, int divided) {
@@ -61,10 +94,14 @@ SparseMoe::SparseMoe(const MoeConfig& c, int64_t hidden, const std::string& acti
   gate_proj = register_parameter("gate_proj", weight(c.intermediate_size, hidden, 1));
   up_proj = register_parameter("up_proj", weight(c.intermediate_size, hidden, 1));
   down_proj = register_parameter("down_proj", weight(hidden, c.intermediate_size, 2));
+  if (c.sigmoid)
+    e_score_correction_bias =
+        register_buffer("e_score_correction_bias", zeros({c.experts}, {.placement = l.placement, .sbp = l.whole}));
   if (c.shared_intermediate_size == 0) return;
   shared_expert.emplace(hidden, c.shared_intermediate_size, activation, false, l);
-  shared_expert_gate.emplace(hidden, 1, undivided(l, false));
   register_module("shared_expert", *shared_expert);
+  if (!c.shared_gate) return;
+  shared_expert_gate.emplace(hidden, 1, undivided(l, false));
   register_module("shared_expert_gate", *shared_expert_gate);
 }
 
@@ -76,37 +113,55 @@ std::vector<checkpoint::KeyRule> SparseMoe::checkpoint_rules(const std::string& 
     rules.push_back({{ours + name},
                      {theirs + "experts.{e}." + (mixtral ? old : name) + ".weight"},
                      {.kind = checkpoint::KeyRule::kStack}});
+  if (config_.sigmoid) {
+    rules.push_back({{ours + "e_score_correction_bias"}, {theirs + "gate.e_score_correction_bias"}});
+    for (std::string name : {"gate_proj", "up_proj", "down_proj"})
+      rules.push_back({{ours + "shared_expert." + name + ".weight"}, {theirs + "shared_experts." + name + ".weight"}});
+  }
   return rules;
 }
 
-Tensor SparseMoe::weights_of(const Tensor& x) const {
-  const Tensor shares = softmax(gate(x).to(float32), -1);
-  Tensor chosen;
-  {
-    NoGradGuard guard;
-    const Tensor indices = topk(shares, config_.experts_per_token, -1).indices;
-    chosen = sum(one_hot(indices, config_.experts), {-2}).to(float32);
+Tensor SparseMoe::chosen(Tensor scores) const {
+  NoGradGuard guard;
+  if (config_.sigmoid) {
+    scores = scores + e_score_correction_bias;
+    const int64_t b = scores.size(0), t = scores.size(1), each = config_.experts / config_.groups;
+    const Tensor of_groups = sum(topk(scores.reshape({b, t, config_.groups, each}), 2, -1).values, {-1});
+    const Tensor best = topk(of_groups, config_.groups_per_token, -1).indices;
+    const Tensor kept = repeat_interleave(sum(one_hot(best, config_.groups), {-2}), each, 2);
+    scores = masked_fill(scores, eq(kept, 0), -std::numeric_limits<double>::infinity());
   }
-  Tensor weights = shares * chosen;
-  if (config_.normalize) weights = weights / sum(weights, {-1}, true);
-  return weights.to(x.dtype());
+  return topk(scores, config_.experts_per_token, -1).indices;
+}
+
+SparseMoe::Routes SparseMoe::routes_of(const Tensor& x) const {
+  const Tensor scores =
+      config_.sigmoid ? sigmoid(linear(x.to(float32), gate.weight.to(float32))) : softmax(gate(x).to(float32), -1);
+  const Tensor experts = chosen(scores);
+  Tensor weights = gather(scores, -1, experts);
+  if (config_.normalize) weights = weights / (sum(weights, {-1}, true) + (config_.sigmoid ? 1e-20 : 0.0));
+  if (config_.scale != 1) weights = weights * config_.scale;
+  return {experts, weights.to(x.dtype())};
 }
 
 Tensor SparseMoe::forward(const Tensor& input) const {
-  const int64_t batch = input.size(0), length = input.size(1), n = config_.experts;
-  Tensor weights = weights_of(input), x = input;
+  const int64_t batch = input.size(0), length = input.size(1), width = input.size(2), k = config_.experts_per_token;
+  auto [experts, weights] = routes_of(input);
+  Tensor x = input;
   if (layout_.parallel.ep > 1) {
     // The rows of all ranks of ep: each has other experts for them.
     const NdSbp gathered = layout_.rows.with(1, sbp::broadcast());
-    x = x.to_global(layout_.placement, gathered);
-    weights = weights.to_global(layout_.placement, gathered);
+    for (Tensor* t : {&x, &experts, &weights}) *t = t->to_global(layout_.placement, gathered);
   }
-  x = unsqueeze(x, 0);
-  auto product = [](const Tensor& t, const Tensor& w) { return matmul(t, unsqueeze(w, 1).transpose(2, 3)); };
-  const Tensor each = permute(weights, {2, 0, 1}).reshape({n, batch, length, 1});
-  const Tensor hidden = act_(product(x, gate_proj)) * product(x, up_proj) * each;
-  const Tensor y = added_up(sum(product(hidden, down_proj), {0}), layout_);
-  return shared_expert ? y + sigmoid((*shared_expert_gate)(input)) * (*shared_expert)(input) : y;
+  // A place for each token and expert of its own, in the order of the experts.
+  const Tensor flat = experts.reshape({batch, length * k}), order = argsort(flat, -1, false, true);
+  const Tensor counts = sum(one_hot(flat, config_.experts), {1});
+  const Tensor y = expert_swiglu(batch_gather(x, floor_divide(order, k)), gate_proj, up_proj, down_proj, counts);
+  const Tensor each = batch_gather(y, argsort(order)).reshape({batch, length, k, width});
+  const Tensor mixed = added_up(sum(each * unsqueeze(weights, -1), {2}), layout_);
+  if (!shared_expert) return mixed;
+  const Tensor shared = (*shared_expert)(input);
+  return mixed + (shared_expert_gate ? sigmoid((*shared_expert_gate)(input)) * shared : shared);
 }
 
 }  // namespace holon::models

@@ -8,6 +8,7 @@
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/core/world.h"
 #include "holon/models/bert.h"
+#include "holon/models/deepseek.h"
 #include "holon/models/gpt2.h"
 #include "holon/models/llama.h"
 #include "holon/models/resnet.h"
@@ -32,6 +33,7 @@ Model make(const Config& config, const std::vector<Layout>& layouts) {
 
 constexpr Row kRows[] = {
     {"bert", "BertForMaskedLM", make<Bert, BertConfig>},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", make<Deepseek, DeepseekConfig>},
     {"gpt2", "GPT2LMHeadModel", make<Gpt2, Gpt2Config>},
     {"llama", "LlamaForCausalLM", make<Llama, LlamaConfig>},
     {"mistral", "MistralForCausalLM", make<Llama, LlamaConfig>},

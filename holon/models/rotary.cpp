@@ -59,6 +59,7 @@ RotaryConfig RotaryConfig::from(const Config& config, double default_theta) {
     const double usual =
         all != 0 && one != 0 ? stretched(c.factor, one) / stretched(c.factor, all) : stretched(c.factor, 1);
     c.attention_factor = positive(rope, "attention_factor", usual);
+    if (all != 0) c.score_factor = stretched(c.factor, all) * stretched(c.factor, all);
   }
   return c;
 }
@@ -114,9 +115,10 @@ Angles Rotary::forward(const Tensor& positions) const {
   return {scaled(cos(angles)), scaled(sin(angles))};
 }
 
-Tensor rotate(const Tensor& x, const Angles& a) {
+Tensor rotate(const Tensor& x, const Angles& a, bool adjacent) {
   const int64_t half = x.size(-1) / 2;
-  const Tensor first = slice(x, -1, 0, half), second = slice(x, -1, half);
+  const Tensor first = adjacent ? slice(x, -1, 0, {}, 2) : slice(x, -1, 0, half);
+  const Tensor second = adjacent ? slice(x, -1, 1, {}, 2) : slice(x, -1, half);
   return cat({first * a.cos - second * a.sin, second * a.cos + first * a.sin}, -1);
 }
 

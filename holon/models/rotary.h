@@ -22,6 +22,7 @@ struct RotaryConfig {
   double beta_fast = 32, beta_slow = 1;              // yarn
   bool truncate = true;                              // yarn: the ramp begins and ends at whole dimensions
   double attention_factor = 1;                       // yarn: of cosines and sines
+  double score_factor = 1;                           // yarn with mscale_all_dim: of DeepSeek's scores
 
   // From "rope_parameters", or "rope_scaling" and "rope_theta" as older files have them. Errors (ValueError): another
   // type; a factor that its type needs is missing or not positive; a part of the width only.
@@ -48,6 +49,7 @@ class Rotary : public nn::Layer<Rotary> {
 };
 
 // x [batch, heads, length, width] turned by the angles of its positions, element i together with i + width / 2.
-Tensor rotate(const Tensor& x, const Angles& angles);
+// adjacent: 2 i together with 2 i + 1, of which all first ones and then all second ones are returned.
+Tensor rotate(const Tensor& x, const Angles& angles, bool adjacent = false);
 
 }  // namespace holon::models

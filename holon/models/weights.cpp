@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "holon/base/error.h"
@@ -10,6 +11,7 @@
 #include "holon/checkpoint/checkpoint.h"
 #include "holon/checkpoint/core/world.h"
 #include "holon/checkpoint/formats/open.h"
+#include "holon/checkpoint/loading.h"
 #include "holon/ops/cast.h"
 
 namespace holon::models {
@@ -43,15 +45,35 @@ std::string without(const std::string& base, const std::string& name) {
 }
 
 bool is_ignored(const CheckpointNames& names, const std::string& name) {
-  return std::any_of(names.ignored.begin(), names.ignored.end(), [&](auto& end) { return name.ends_with(end); });
+  return std::any_of(names.ignored.begin(), names.ignored.end(), [&](const std::string& text) {
+    return text.ends_with('*') ? name.starts_with(text.substr(0, text.size() - 1)) : name.ends_with(text);
+  });
 }
 
 std::string listed(const char* what, const std::vector<std::string>& names) {
   return names.empty() ? "" : fmt::format("\n{} ({}): {}", what, names.size(), fmt::join(names, ", "));
 }
 
+// That of the parameters, which quantised weights are read as.
+std::optional<DType> floating_dtype(const nn::StateDict& own) {
+  for (auto& [name, t] : own)
+    if (is_floating(t.dtype())) return t.dtype();
+  return {};
+}
+
+// How the files at hand name what a model's checkpoints have.
+struct Naming {
+  bool has_base = false, older = false;
+  std::string in_file(const CheckpointNames& names, const std::string& name) const {
+    const std::string here = has_base ? name : without(names.base, name);
+    for (auto& [now, before] : names.older)
+      if (older && here.ends_with(now)) return here.substr(0, here.size() - now.size()) + before;
+    return here;
+  }
+};
+
 struct Found {
-  bool has_base = false;
+  Naming naming;
   std::vector<std::string> ignored;
   std::string problems;  // all of them, or ""
 };
@@ -60,9 +82,12 @@ Found compare(const checkpoint::Source& source, const std::map<std::string, Dims
               const CheckpointNames& names) {
   Found found;
   const auto infos = source.tensors();
-  found.has_base = std::any_of(infos.begin(), infos.end(), [&](auto& t) { return t.name.starts_with(names.base); });
+  auto any = [&](auto&& is) { return std::any_of(infos.begin(), infos.end(), [&](auto& t) { return is(t.name); }); };
+  found.naming.has_base = any([&](const std::string& name) { return name.starts_with(names.base); });
+  for (auto& [now, before] : names.older)
+    found.naming.older |= any([&end = before](const std::string& name) { return name.ends_with(end); });
   std::map<std::string, Dims> expected;
-  for (auto& [name, shape] : wanted) expected.emplace(found.has_base ? name : without(names.base, name), shape);
+  for (auto& [name, shape] : wanted) expected.emplace(found.naming.in_file(names, name), shape);
   std::vector<std::string> missing, extra, misfits;
   std::set<std::string> there;
   for (auto& info : infos) {
@@ -94,15 +119,16 @@ void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNa
   const nn::StateDict own = module.state_dict();
   std::vector<KeyRule> rules = all_rules(own, names);
   const auto expected = expected_shapes(own, KeyMap(rules));
-  Found found;
-  checkpoint::together("from_pretrained",
-                       [&] { found = compare(*checkpoint::open_source(folder.string()), expected, names); });
-  if (!found.problems.empty()) fail_value("from_pretrained: {}", found.problems);
-  if (!found.has_base)
-    for (auto& rule : rules)
-      for (auto& name : rule.from) name = without(names.base, name);
-  for (auto& name : found.ignored) rules.push_back({{name}, {name}});
   LoadOptions options;
+  options.dequantize = floating_dtype(own);
+  Found found;
+  checkpoint::together("from_pretrained", [&] {
+    found = compare(*checkpoint::as_requested(checkpoint::open_source(folder.string()), options), expected, names);
+  });
+  if (!found.problems.empty()) fail_value("from_pretrained: {}", found.problems);
+  for (auto& rule : rules)
+    for (auto& name : rule.from) name = found.naming.in_file(names, name);
+  for (auto& name : found.ignored) rules.push_back({{name}, {name}});
   options.key_map = KeyMap(std::move(rules));
   options.like = own;
   options.strict = false;  // the names have been compared; what is ignored is not read

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "holon/base/file_path.h"
@@ -17,13 +18,17 @@ struct CheckpointNames {
   // The part that names have before those of the model without its head ("transformer."), which files of that alone
   // leave out.
   std::string base{};
-  // Ends of names of further tensors that files may have, such as masks and what is tied.
+  // Ends of names of further tensors that files may have, such as masks and what is tied; with a * behind it, the
+  // beginning of names.
   std::vector<std::string> ignored{};
+  // Ends of names, and those that older files have in place of them.
+  std::vector<std::pair<std::string, std::string>> older{};
 };
 
 // Replaces the module's parameters and buffers by those of a folder: each rank reads its own parts. They get the
-// module's dtypes. Errors (ValueError), which list all: tensors that are missing, that the model does not have, or that
-// have another shape. Collective over the world.
+// module's dtypes; quantised weights (float8 with scales of blocks, MXFP4) are read as numbers. Errors (ValueError),
+// which list all: tensors that are missing, that the model does not have, or that have another shape. Collective over
+// the world.
 void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNames& names);
 // Writes them as load_weights() reads them, in the form of Hugging Face's libraries. Collective over the world.
 void save_weights(const nn::Module& module, const FilePath& folder, const CheckpointNames& names);

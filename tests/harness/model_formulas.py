@@ -137,6 +137,47 @@ def llama(config, w, input, **given):
     return x @ w["lm_head.weight" if "lm_head.weight" in w else "model.embed_tokens.weight"].T
 
 
+def deepseek(config, w, input, **given):
+    """Multi-head latent attention, and experts in groups."""
+    n, nope, theta = config["num_attention_heads"], config["qk_nope_head_dim"], 10000.0
+    rank, value = config["kv_lora_rank"], config["v_head_dim"]
+    positions = given.get("position_ids", np.arange(input.shape[1])[None])
+    seen = seen_by(input.shape, True, **given)
+
+    def turned(x):  # pairs that are next to each other
+        return rotated(np.concatenate([x[..., 0::2], x[..., 1::2]], -1), positions, theta)
+
+    def routed(mlp, x):
+        scores = 1 / (1 + np.exp(-mlp.linear("gate", x)))
+        wanted = scores + mlp["gate.e_score_correction_bias"]
+        groups = wanted.reshape(*wanted.shape[:2], config["n_group"], -1)
+        value = np.sort(groups, -1)[..., -2:].sum(-1)
+        worst = np.argsort(-value, -1)[..., config["topk_group"] :]
+        np.put_along_axis(groups, worst[..., None], -np.inf, 2)
+        chosen = np.zeros_like(scores)
+        np.put_along_axis(chosen, np.argsort(-wanted, -1)[..., : config["num_experts_per_tok"]], 1, -1)
+        shares = scores * chosen
+        shares = shares / shares.sum(-1, keepdims=True) * config.get("routed_scaling_factor", 2.5)
+        y = sum(shares[..., e : e + 1] * swiglu(mlp.below(f"experts.{e}"), x) for e in range(shares.shape[-1]))
+        return y + swiglu(mlp.below("shared_experts"), x)
+
+    x = w["model.embed_tokens.weight"][input]
+    for i in range(config["num_hidden_layers"]):
+        layer = w.below(f"model.layers.{i}")
+        h, a = layer.rms_norm("input_layernorm", x, 1e-6), layer.below("self_attn")
+        q = heads(a.linear("q_b_proj", a.rms_norm("q_a_layernorm", a.linear("q_a_proj", h), 1e-6)), n)
+        latent = a.linear("kv_a_proj_with_mqa", h)
+        kv = heads(a.linear("kv_b_proj", a.rms_norm("kv_a_layernorm", latent[..., :rank], 1e-6)), n)
+        shared = np.repeat(turned(latent[:, None, :, rank:]), n, 1)
+        q = np.concatenate([q[..., :nope], turned(q[..., nope:])], -1)
+        k = np.concatenate([kv[..., :nope], shared], -1)
+        assert kv.shape[-1] == nope + value
+        x = x + a.linear("o_proj", attention(q, k, kv[..., nope:], seen))
+        h, mlp = layer.rms_norm("post_attention_layernorm", x, 1e-6), layer.below("mlp")
+        x = x + (routed(mlp, h) if "gate.weight" in mlp else swiglu(mlp, h))
+    return w.linear("lm_head", w.rms_norm("model.norm", x, 1e-6))
+
+
 def gpt2(config, w, input, **given):
     def conv(part, name, x):
         return x @ part[f"{name}.weight"] + part[f"{name}.bias"]

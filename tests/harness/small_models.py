@@ -1,7 +1,7 @@
 """Small models of all families, for tests without torch."""
 
 from . import model_formulas as formulas
-from .torch_models import DECODER, ENCODER, GPT2, T5, VISION
+from .torch_models import DECODER, DEEPSEEK, ENCODER, GPT2, T5, VISION
 
 NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0, "dropout_rate": 0.0}
 DRAWN = {"initializer_range": 0.2, "initializer_factor": 1.2}
@@ -54,6 +54,7 @@ MODELS = {
         },
         "packed",
     ),
+    "deepseek": (formulas.deepseek, formulas.next_tokens, {"model_type": "deepseek_v3", **DEEPSEEK}, "packed"),
     "gpt2": (formulas.gpt2, formulas.next_tokens, {"model_type": "gpt2", **GPT2}, "packed"),
     "bert": (formulas.bert, formulas.cross_entropy, {"model_type": "bert", **ENCODER}, "types"),
     "vit": (formulas.vit, formulas.cross_entropy, {"model_type": "vit", **VISION, "num_labels": 5}, "images"),

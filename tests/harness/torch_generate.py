@@ -10,7 +10,20 @@ from pathlib import Path
 import numpy as np
 
 LENGTH = 6
-CASES = ("gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3", "mixtral", "qwen2-moe", "qwen3-moe", "t5", "t5-gated")
+CASES = (
+    "gpt2",
+    "llama",
+    "llama3",
+    "mistral",
+    "qwen2",
+    "qwen3",
+    "mixtral",
+    "qwen2-moe",
+    "qwen3-moe",
+    "deepseek",
+    "t5",
+    "t5-gated",
+)
 # Name: whether prompts are padded, and the options of generate().
 WAYS = {
     "greedy": (False, {"max_new_tokens": 20}),

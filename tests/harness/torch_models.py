@@ -50,6 +50,22 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_f
 YARN = {"rope_type": "yarn", "rope_theta": 100.0, "factor": 4.0, "original_max_position_embeddings": 16}
 # Also written as shards with an index, and as PyTorch's file, which has tied tensors twice.
 OTHER_FILES = ("llama3", "gpt2", "bert")
+DEEPSEEK = dict(
+    DECODER,
+    num_key_value_heads=4,
+    moe_intermediate_size=20,
+    n_routed_experts=8,
+    n_shared_experts=2,
+    num_experts_per_tok=3,
+    n_group=4,
+    topk_group=2,
+    first_k_dense_replace=1,
+    q_lora_rank=14,
+    kv_lora_rank=18,
+    qk_rope_head_dim=6,
+    qk_nope_head_dim=10,
+    v_head_dim=12,
+)
 CAUSAL = ("plain", "padded", "packed")
 # Name: the model's class, its configuration, and how it is called.
 CASES = {
@@ -95,6 +111,18 @@ CASES = {
         ("plain", "padded"),
     ),
     "qwen3": ("Qwen3ForCausalLM", {**DECODER, "head_dim": 12, "tie_word_embeddings": True}, CAUSAL),
+    "deepseek": ("DeepseekV3ForCausalLM", DEEPSEEK, CAUSAL),
+    "deepseek-yarn": (
+        "DeepseekV3ForCausalLM",
+        {
+            **DEEPSEEK,
+            "q_lora_rank": None,
+            "rope_interleave": False,
+            "norm_topk_prob": False,
+            "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.7},
+        },
+        ("plain",),
+    ),
     "bert": ("BertForMaskedLM", ENCODER, ("plain", "padded", "types")),
     "vit": ("ViTForImageClassification", {**VISION, "num_labels": 7}, ("images",)),
     "resnet": (
@@ -184,6 +212,8 @@ def draw(model, torch):
             if name.endswith(("running_mean", "running_var")):
                 noise = torch.rand(b.shape, generator=generator)
                 b.copy_(noise * 0.2 if name.endswith("mean") else noise + 0.5)
+            if name.endswith("e_score_correction_bias"):
+                b.copy_(torch.randn(b.shape, generator=generator) * 0.1)
 
 
 def write(folder, name, torch, transformers):

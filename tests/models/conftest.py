@@ -24,6 +24,8 @@ def checkpoints(tmp_path_factory):
                     if p.ndim == 1:
                         p.add_(flow.randn(p.shape, placement=p.placement, sbp=p.sbp) * 0.1)
                 for n, b in model.named_buffers():
+                    if n.endswith("e_score_correction_bias"):
+                        b.copy_(flow.randn(b.shape, placement=b.placement, sbp=b.sbp) * 0.1)
                     if n.endswith(("running_mean", "running_var")):
                         b.copy_(flow.rand(b.shape, placement=b.placement, sbp=b.sbp) + 0.5)
             model.save_pretrained(folder)

@@ -124,6 +124,56 @@ def test_ranks_that_are_processes(checkpoint, tmp_path, device, settings):
     assert len(done.stdout.splitlines()) == 2
 
 
+def test_layers_that_predict_further_tokens_are_not_read(tmp_path):
+    sizes = {"num_attention_heads": 2, "num_key_value_heads": 2, "moe_intermediate_size": 4, "n_routed_experts": 4}
+    groups = {"n_group": 2, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1}
+    widths = {"qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 5, "kv_lora_rank": 7, "q_lora_rank": 9}
+    config = {**LLAMA, "model_type": "deepseek_v3", "architectures": None, **sizes, **groups, **widths}
+    model = flow.models.from_config(config)
+    model.save_pretrained(tmp_path)
+    wanted = model(flow.tensor(IDS)).numpy()
+    state = flow.load(tmp_path)
+    state["model.layers.2.eh_proj.weight"] = flow.zeros(3)
+    flow.save(state, tmp_path, format="hf")
+    np.testing.assert_array_equal(flow.models.from_pretrained(tmp_path)(flow.tensor(IDS)).numpy(), wanted)
+    with pytest.raises(ValueError, match="in n_group 3 groups"):
+        flow.models.from_config({**config, "n_group": 3})
+
+
+def test_quantised_weights_are_read_as_numbers(checkpoint, tmp_path):
+    """float8 with a scale for each block of 128 x 128, as DeepSeek-V3's."""
+    header, content, name = {}, b"", "model.layers.1.mlp.down_proj.weight"
+    tensors = {n: ("F32", t.shape, t.numpy().tobytes()) for n, t in flow.load(checkpoint).items()}
+    signs = np.random.default_rng(2).integers(0, 2, (16, 20)) == 1
+    tensors[name] = ("F8_E4M3", (16, 20), np.where(signs, 0xB8, 0x40).astype("u1").tobytes())  # -1 or 2
+    tensors[f"{name}_scale_inv"] = ("F32", (1, 1), np.float32(0.125).tobytes())
+    for n, (dtype, shape, data) in tensors.items():
+        header[n] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(content), len(content) + len(data)]}
+        content += data
+    text = json.dumps(header).encode()
+    (tmp_path / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + content)
+    (tmp_path / "config.json").write_text((checkpoint / "config.json").read_text())
+    model = flow.models.from_pretrained(tmp_path)
+    found = model.get_parameter(name)
+    assert found.dtype == flow.float32
+    np.testing.assert_array_equal(found.detach().numpy(), np.where(signs, -0.125, 0.25))
+
+
+def test_names_of_older_files(tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = flow.models.from_config({"model_type": "bert", "vocab_size": 23, **sizes, "max_position_embeddings": 8})
+    model.eval().save_pretrained(tmp_path)
+    state = flow.load(tmp_path)
+    for now, before in (("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")):
+        state = {n.replace(now, before): t for n, t in state.items()}
+    state["bert.embeddings.position_ids"] = flow.arange(8).reshape(1, 8)
+    state["cls.seq_relationship.bias"] = flow.zeros(2)
+    flow.save(state, tmp_path, format="hf")
+    ids = flow.tensor(IDS)
+    found = flow.models.from_pretrained(tmp_path)(ids)
+    np.testing.assert_array_equal(found.numpy(), model(ids).numpy())
+
+
 def test_all_wrong_tensors_are_listed(checkpoint, tmp_path):
     state = flow.load(checkpoint)
     del state["model.layers.0.mlp.up_proj.weight"], state["model.layers.1.self_attn.q_proj.weight"]

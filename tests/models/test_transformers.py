@@ -101,7 +101,9 @@ def compare(folder, way, layout):
 def cases():
     for name, (class_name, _, ways) in CASES.items():
         for way in ways:
-            for layout in LAYOUTS + (EXPERTS if class_name.startswith(("Mixtral", "Qwen2Moe", "Qwen3Moe")) else []):
+            for layout in LAYOUTS + (
+                EXPERTS if class_name.startswith(("Mixtral", "Qwen2Moe", "Qwen3Moe", "Deepseek")) else []
+            ):
                 text = "-".join(f"{k}{n}" for k, n in layout.items()) or "one"
                 yield pytest.param(name, way, layout, id=f"{name}-{way}-{text}")
 

@@ -79,6 +79,11 @@ TEST(Cost, BetweenHosts) {
   w.net_syncs = 2;
   w.net_bytes = 1.2e9;
   EXPECT_NEAR(seconds(w, c), 2 * c.net_latency_s + 1.2e9 / c.net_bytes_per_s, 1e-12);
+  // A link that is as fast both ways together as it is in one.
+  w.net_both_bytes = 2 * w.net_bytes;
+  EXPECT_NEAR(seconds(w, c), 2 * c.net_latency_s + 1.2e9 / c.net_bytes_per_s, 1e-12);
+  c.net_both_bytes_per_s = c.net_bytes_per_s;
+  EXPECT_NEAR(seconds(w, c), 2 * c.net_latency_s + 2.4e9 / c.net_bytes_per_s, 1e-12);
 }
 
 TEST(Machine, FiguresAsTextKeepTheirBits) {
