@@ -87,14 +87,14 @@ std::vector<Tokens> all_ways(const Model& model) {
 TEST(Generate, EveryLayoutGivesTheTokensOfOneRank) {
   const std::vector<Parallel> layouts{{.dp = 2}, {.tp = 2},          {.pp = 2},          {.dp = 3},
                                       {.tp = 4}, {.dp = 2, .tp = 2}, {.tp = 2, .pp = 2}, {.dp = 2, .tp = 2, .pp = 2}};
-  for (auto& [name, config] : causal_models()) {
+  for (auto& kind : causal_models()) {
     std::vector<Tokens> wanted;
-    run_ranks(1, [&](int) { wanted = all_ways(drawn(config)); });
+    run_ranks(1, [&](int) { wanted = all_ways(drawn(kind.second)); });
     for (auto& parallel : layouts) {
       run_ranks(static_cast<int>(parallel.size()), [&](int rank) {
-        const auto found = all_ways(drawn(config, parallel));
+        const auto found = all_ways(drawn(kind.second, parallel));
         for (size_t i = 0; i < wanted.size(); ++i)
-          EXPECT_EQ(found[i], wanted[i]) << name << " way " << i << " dp " << parallel.dp << " tp " << parallel.tp
+          EXPECT_EQ(found[i], wanted[i]) << kind.first << " way " << i << " dp " << parallel.dp << " tp " << parallel.tp
                                          << " pp " << parallel.pp << " rank " << rank;
       });
     }
@@ -105,8 +105,7 @@ TEST(Generate, EveryLayoutGivesTheTokensOfOneRank) {
 }
 
 Model encoder_decoder(const Parallel& parallel = {}) {
-  return drawn(
-      changed(kT5, {{"num_layers", 2}, {"decoder_start_token_id", 3}, {"initializer_factor", 4.0}}), parallel);
+  return drawn(changed(kT5, {{"num_layers", 2}, {"decoder_start_token_id", 3}, {"initializer_factor", 4.0}}), parallel);
 }
 
 TEST(Generate, AnEncoderDecoderContinuesItsStart) {
