@@ -29,25 +29,34 @@ struct Prompt {
   bool improvable = true;               // whether a running beam may still become better than those complete
 };
 
+bool better(const Candidate& a, const Candidate& b) {
+  if (a.score != b.score) return a.score > b.score;
+  return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
+}
+
 // The best n continuations of a prompt's beams, from the best on; row: of its first beam in the logits.
 std::vector<Candidate> best_of(const Prompt& prompt, const Logits& logits, int64_t row, int64_t n) {
-  std::vector<Candidate> all;
+  std::vector<Candidate> best;  // a heap with the worst of them first
   for (int64_t b = 0; b < static_cast<int64_t>(prompt.running.size()); ++b) {
     const auto x = logits.row(row + b);
     const auto largest = static_cast<double>(x[to_size(most_probable(x))]);
     double sum = 0;
     for (float v : x) sum += std::exp(static_cast<double>(v) - largest);
     const double base = at_index(prompt.running, b).score - largest - std::log(sum);
-    for (int64_t t = 0; t < static_cast<int64_t>(x.size()); ++t)
-      all.push_back({b, t, base + static_cast<double>(x[to_size(t)])});
+    for (int64_t t = 0; t < static_cast<int64_t>(x.size()); ++t) {
+      const Candidate c{b, t, base + static_cast<double>(x[to_size(t)])};
+      const bool full = static_cast<int64_t>(best.size()) == n;
+      if (full && !better(c, best.front())) continue;
+      if (full) {
+        std::pop_heap(best.begin(), best.end(), better);
+        best.pop_back();
+      }
+      best.push_back(c);
+      std::push_heap(best.begin(), best.end(), better);
+    }
   }
-  const auto end = all.begin() + std::min<int64_t>(n, static_cast<int64_t>(all.size()));
-  std::partial_sort(all.begin(), end, all.end(), [](const Candidate& a, const Candidate& b) {
-    if (a.score != b.score) return a.score > b.score;
-    return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
-  });
-  all.erase(end, all.end());
-  return all;
+  std::sort_heap(best.begin(), best.end(), better);
+  return best;
 }
 
 }  // namespace

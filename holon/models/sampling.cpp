@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 #include <limits>
-#include <numeric>
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
@@ -23,6 +22,29 @@ void check_logits(std::span<const float> logits, float largest) {
                numbers ? "are infinite" : "are not numbers (NaN)");
 }
 
+// Leaves the largest weights that together reach a sum, and returns theirs; the others become 0.
+double keep_most_probable(std::vector<double>& weights, double enough) {
+  std::vector<int64_t> order;
+  for (size_t i = 0; i < weights.size(); ++i)
+    if (weights[i] > 0) order.push_back(static_cast<int64_t>(i));
+  const auto larger = [&](int64_t a, int64_t b) {
+    const double x = at_index(weights, a), y = at_index(weights, b);
+    return x != y ? x > y : a < b;
+  };
+  double sum = 0;
+  auto at = order.begin();
+  // Few are needed as a rule: they are sorted in parts that grow.
+  for (int64_t part = 64; at != order.end() && sum < enough; part *= 4) {
+    const auto end = at + std::min<int64_t>(part, order.end() - at);
+    std::nth_element(at, end, order.end(), larger);
+    std::sort(at, end, larger);
+    // The one that reaches the sum is the last.
+    for (; at != end && sum < enough; ++at) sum += at_index(weights, *at);
+  }
+  for (; at != order.end(); ++at) at_index(weights, *at) = 0;
+  return sum;
+}
+
 }  // namespace
 
 int64_t most_probable(std::span<const float> logits) {
@@ -36,34 +58,18 @@ std::vector<double> probabilities(std::span<const float> logits, const SamplingO
   check_logits(logits, largest);
   std::vector<float> kept(logits.begin(), logits.end());
   if (o.top_k && *o.top_k < static_cast<int64_t>(kept.size())) {
-    std::vector<float> order(kept);
-    const auto kth = order.begin() + (*o.top_k - 1);
-    std::nth_element(order.begin(), kth, order.end(), std::greater<>());
+    std::vector<float> top(to_size(*o.top_k));
+    std::partial_sort_copy(logits.begin(), logits.end(), top.begin(), top.end(), std::greater<>());
     // As in transformers, tokens that are equal to the k-th stay.
     for (float& x : kept)
-      if (x < *kth) x = kNever;
+      if (x < top.back()) x = kNever;
   }
-  std::vector<double> p(kept.size());
+  std::vector<double> p(kept.size(), 0);
   double sum = 0;
   for (size_t i = 0; i < p.size(); ++i)
-    sum += p[i] = std::exp((static_cast<double>(kept[i]) - static_cast<double>(largest)) / o.temperature);
-  if (o.top_p < 1) {
-    std::vector<int64_t> order;
-    for (size_t i = 0; i < p.size(); ++i)
-      if (p[i] > 0) order.push_back(static_cast<int64_t>(i));
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return at_index(p, a) > at_index(p, b); });
-    double before = 0, left = 0;
-    for (int64_t i : order) {
-      // The token that reaches top_p is the last one.
-      if (before >= o.top_p * sum) {
-        at_index(p, i) = 0;
-        continue;
-      }
-      before += at_index(p, i);
-      left += at_index(p, i);
-    }
-    sum = left;
-  }
+    if (kept[i] != kNever)
+      sum += p[i] = std::exp((static_cast<double>(kept[i]) - static_cast<double>(largest)) / o.temperature);
+  if (o.top_p < 1) sum = keep_most_probable(p, o.top_p * sum);
   for (double& x : p) x /= sum;
   return p;
 }

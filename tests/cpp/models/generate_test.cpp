@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "error_of.h"
@@ -194,6 +195,22 @@ TEST(Generate, ProbabilitiesAreThoseOfTheFormulas) {
   for (auto& bad : std::vector<std::vector<float>>{{0, NAN}, {NAN, 0}, {-infinity, -infinity}, {infinity, 0}}) {
     EXPECT_NE(value_error_of([&] { probabilities(bad, {}); }).find("the logits of a token"), std::string::npos);
     EXPECT_NE(value_error_of([&] { most_probable(bad); }).find("the logits of a token"), std::string::npos);
+  }
+}
+
+TEST(Generate, TopPKeepsTheMostProbableOfManyTokens) {
+  std::vector<float> logits;
+  for (int64_t i = 0; i < 3000; ++i) logits.push_back(static_cast<float>((i * i * 31 + 7 * i) % 1009) / 200);
+  const auto all = probabilities(logits, {.top_k = {}});
+  std::vector<size_t> order(3000);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return all[a] > all[b]; });
+  for (double top_p : {0.01, 0.3, 0.9, 0.999}) {
+    const auto p = probabilities(logits, {.top_k = {}, .top_p = top_p});
+    double sum = 0;
+    size_t kept = 0;
+    while (sum < top_p) sum += all[order[kept++]];
+    for (size_t i = 0; i < 3000; ++i) EXPECT_NEAR(p[order[i]], i < kept ? all[order[i]] / sum : 0, 1e-12) << i;
   }
 }
 
