@@ -227,7 +227,12 @@ void Checkpointer::Impl::write(int64_t step, const FolderState& state) const {
       if (Context::current().rank() == 0) run_io(SIZE_MAX, io);
     });
   };
-  on_first([&] { collect(folder); });
+  on_first([&] {
+    collect(folder);
+    // Saves that were interrupted between their index and the removal below must not add up.
+    const auto kept = complete_steps(folder);
+    if (options.keep && !kept.empty()) remove_oldest(folder, *options.keep, kept.back());
+  });
   write_folder(state, path(step));
   if (options.keep) on_first([&] { remove_oldest(folder, *options.keep, step); });
 }

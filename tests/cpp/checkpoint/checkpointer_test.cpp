@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -84,6 +85,20 @@ TEST_P(CheckpointerOnRanks, KeepsTheNewest) {
     EXPECT_EQ(number_of(checkpoints.load()->value), 31);
   });
   EXPECT_EQ(verify(folder / "run" / "deep" / "step-00000030").tensors, 3);
+}
+
+// Each save that is interrupted when its checkpoint is complete leaves one too many, which the next removes first.
+TEST_P(CheckpointerOnRanks, SavesThatFailDoNotAddUp) {
+  Folder folder;
+  auto [n, asynchronous] = GetParam();
+  comm::run_ranks(n, [&, asynchronous = asynchronous](int rank) {
+    Checkpointer all(folder / "x", {.keep = {}, .asynchronous = false});
+    for (int64_t step : {1, 2, 3, 4}) all.save(step, state(step));
+    if (rank == 0) std::ofstream(folder / "x/step-00000005") << "not a folder";
+    Checkpointer two(folder / "x", {.keep = 2, .asynchronous = asynchronous});
+    EXPECT_TRUE(contains(error_of([&] { two.save(5, state(5)), two.wait(); }), "step 5 was not saved"));
+    EXPECT_EQ(two.steps(), (Steps{3, 4}));
+  });
 }
 
 // A run that continues from an older step is not continued, after its next save, from what it has left behind.
