@@ -78,7 +78,7 @@ bool Array::is_contiguous() const {
 }
 
 bool Array::is_dense() const {
-  int order[kMaxAxes], n = 0;
+  int order[kMaxAxes] = {}, n = 0;
   for (int i = 0; i < ndim(); ++i) {
     if (shape[i] == 0) return true;
     if (shape[i] != 1) order[n++] = i;
