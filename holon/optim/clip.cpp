@@ -67,7 +67,10 @@ struct Gradients {
         a = Array::empty(g.array().shape, g.array().dtype, g.array().device);
         kernels::copy(g.array(), a);
       }
-      g = g.is_local() ? Tensor::local(std::move(a)) : Tensor::global(std::move(a), g.shape(), g.dtype(), g.spec());
+      if (g.is_local())
+        g = Tensor::local(std::move(a));
+      else
+        g = Tensor::global(std::move(a), g.shape(), g.dtype(), g.spec());
       params[i].set_grad(g);
     }
   }

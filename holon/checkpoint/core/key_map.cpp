@@ -106,6 +106,9 @@ void check_rule(const KeyRule& rule) {
     wrong("parts are not one for each of several names");
   if (std::any_of(rule.how.parts.begin(), rule.how.parts.end(), [](int64_t p) { return p < 1; }))
     wrong("a part is less than 1");
+  constexpr int64_t kMostParts = int64_t{1} << 40;  // whose sum is far from overflowing
+  if (std::any_of(rule.how.parts.begin(), rule.how.parts.end(), [&](int64_t p) { return p > kMostParts; }))
+    wrong("a part is more than 2^40");
   std::optional<std::set<std::string>> all;
   auto add = [&](const std::vector<std::string>& names, const std::string& without) {
     for (auto& name : names) {
@@ -262,7 +265,9 @@ class Resolution {
       const int64_t part = parts[to_size(place)];
       Dims expected = first(group).shape;
       // Otherwise the way back would cut it elsewhere.
-      if (t.shape.size() == expected.size() && t.shape[axis] * parts[0] == unit * part)
+      int64_t its = 0, wanted = 0;
+      if (t.shape.size() == expected.size() && !__builtin_mul_overflow(t.shape[axis], parts[0], &its) &&
+          !__builtin_mul_overflow(unit, part, &wanted) && its == wanted)
         expected[axis] = t.shape[axis];
       else
         expected = {};

@@ -177,6 +177,10 @@ TEST(KeyMap, RulesThatAreWrongAreErrors) {
   EXPECT_TRUE(contains(error({{"{a*}{b*}"}, {"{a*}{b*}"}}), "more than one place for any text"));
   EXPECT_TRUE(contains(error({{"a"}, {"b", "c"}, {.kind = KeyRule::kJoin, .parts = {1}}}), "not one for each"));
   EXPECT_TRUE(contains(error({{"a"}, {"b", "c"}, {.kind = KeyRule::kJoin, .parts = {1, 0}}}), "less than 1"));
+  // Their sum would be 0.
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  EXPECT_TRUE(contains(
+      error({{"a", "b", "c", "d"}, {"e"}, {.kind = KeyRule::kSplit, .parts = {kHuge, kHuge, kHuge, kHuge}}}), "2^40"));
 }
 
 }  // namespace
