@@ -22,12 +22,12 @@ U big_endian(const std::byte* p) {
 }
 
 struct ElementType {
-  int code;
   size_t file_bytes;
+  int code;
   DType dtype;
 };
-constexpr ElementType kTypes[] = {{0x08, 1, uint8}, {0x09, 1, int8},    {0x0B, 2, int32},
-                                  {0x0C, 4, int32}, {0x0D, 4, float32}, {0x0E, 8, float64}};
+constexpr ElementType kTypes[] = {{1, 0x08, uint8}, {1, 0x09, int8},    {2, 0x0B, int32},
+                                  {4, 0x0C, int32}, {4, 0x0D, float32}, {8, 0x0E, float64}};
 
 // The bytes of a file in a row, as they are or unpacked on the way.
 class Source {

@@ -47,7 +47,7 @@ std::unique_ptr<DeviceCommunicator> connect(std::span<const int> ranks, Device d
   DeviceCommunicatorFactory* const factory = device_communicator_factory(device.type);
   Card mine;
   put(mine.missing, sizeof mine.missing, factory ? factory->missing() : "the backend has none");
-  if (!*mine.missing) {
+  if (factory && !*mine.missing) {
     const std::string identity = factory->identity(device.index);
     if (!identity.empty())
       put(mine.identity, sizeof mine.identity,
@@ -63,7 +63,7 @@ std::unique_ptr<DeviceCommunicator> connect(std::span<const int> ranks, Device d
       if (*cards[i].identity && std::strcmp(cards[i].identity, cards[k].identity) == 0)
         why = fmt::format("ranks {} and {} share a device", ranks[k], ranks[i]);
   }
-  if (why.empty()) return factory->make(ranks, group.index(), cards[0].id, device.index);
+  if (factory && why.empty()) return factory->make(ranks, group.index(), cards[0].id, device.index);
   if (group.index() == 0)
     std::fprintf(stderr, "holon: data of the %s devices of ranks %s goes through host memory: %s.\n", name(device.type),
                  ranks_text(ranks).c_str(), why.c_str());
