@@ -4,6 +4,7 @@ Python."""
 import numpy as np
 import pytest
 from harness import torch_generate
+from harness.small_models import LLAMA
 from harness.torch_generate import CASES, WAYS
 from harness.torch_python import require_torch, run_torch
 
@@ -49,17 +50,6 @@ class Letters:
         return "".join(chr(ord("a") + t) for t in tokens)
 
 
-LLAMA = {
-    "model_type": "llama",
-    "vocab_size": 23,
-    "hidden_size": 16,
-    "intermediate_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32,
-    "initializer_range": 0.3,
-}
 IDS = [[1, 2, 3, 4], [0, 0, 5, 6]]
 MASK = [[1, 1, 1, 1], [0, 0, 1, 1]]
 

@@ -5,22 +5,11 @@ import json
 import numpy as np
 import pytest
 from harness.ranks import launch
+from harness.small_models import LLAMA
 
 import holon as flow
 from holon import nn
 
-LLAMA = {
-    "model_type": "llama",
-    "architectures": ["LlamaForCausalLM"],
-    "vocab_size": 23,
-    "hidden_size": 16,
-    "intermediate_size": 20,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 32,
-    "initializer_range": 0.3,
-}
 IDS = np.random.default_rng(0).integers(0, 23, (4, 6))
 
 
