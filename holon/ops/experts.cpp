@@ -132,6 +132,8 @@ HOLON_OP(expert_swiglu_backward,
     .flops([](const CallShapes& c) { return swiglu_flops(c, 1, 8); })
     .infer([](Infer& c) {
       check_experts(c, 1);
+      c.require(c.shape(0) == c.shape(1), "dy and x have different shapes", "dy is [groups, rows, width], as x is.");
+      c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "the dtypes of dy and x differ", "Convert dy by to().");
       for (size_t i : {1, 2, 3, 4}) c.out(c.shape(i), c.dtype_of(i));
     })
     .rule([](RuleCall& r) {

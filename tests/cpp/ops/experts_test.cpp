@@ -5,6 +5,7 @@
 
 #include "error_of.h"
 #include "holon/internal_ops/experts.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/values.h"
 
 namespace holon {
@@ -60,6 +61,16 @@ TEST(Experts, CountsThatDoNotFitAreErrors) {
             std::string::npos);
   EXPECT_NE(value_error_of([&] { o.call({2, 3, -1, 2}); }).find("has -1 rows"), std::string::npos);
   EXPECT_NE(value_error_of([&] { o.call({1, INT64_MAX, 0, 0}); }).find("4 are left"), std::string::npos);
+}
+
+TEST(Experts, AGradientOfAnotherShapeIsAnError) {
+  const Operands o;
+  const Tensor x = tensor(o.x, {2, kRows, kWidth}), gate = tensor(o.gate, {kExperts, kHidden, kWidth}),
+               up = tensor(o.up, {kExperts, kHidden, kWidth}), down = tensor(o.down, {kExperts, kWidth, kHidden}),
+               counts = tensor(std::vector<int64_t>{2, 3, 0, 2}, {2, kExperts});
+  for (const Tensor& dy : {slice(x, 0, 0, 1), slice(x, 1, 0, 3), slice(x, 2, 0, 2)})
+    EXPECT_NE(value_error_of([&] { expert_swiglu_backward(dy, x, gate, up, down, counts); }).find("different shapes"),
+              std::string::npos);
 }
 
 }  // namespace
