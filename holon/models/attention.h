@@ -20,6 +20,7 @@ struct Sequence {
   bool causal = false;  // query i sees the keys up to i; the mask has that in it, if there is one
   KvCache* cache = nullptr;  // the keys and values of the tokens before
   int64_t layer = 0;         // which of the cache's layers this is
+  RouterLosses* router_losses = nullptr;  // Inputs::router_losses
 };
 
 struct SequenceOptions {

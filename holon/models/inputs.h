@@ -10,6 +10,7 @@
 namespace holon::models {
 
 class KvCache;
+class RouterLosses;
 
 // Each tensor is global, or local and alike on all ranks; [batch, length] of integers unless it says otherwise.
 struct Inputs {
@@ -23,6 +24,7 @@ struct Inputs {
   Tensor decoder_input_ids{};       // T5: by default the labels, shifted
   Tensor decoder_attention_mask{};  // T5
   KvCache* cache = nullptr;         // keys and values of the tokens before these, to which these are added
+  RouterLosses* router_losses = nullptr;  // takes what the routers of experts choose (router_loss.h)
   int64_t logits_to_keep = 0;       // logits of so many of the last positions only; 0: of all
 };
 
