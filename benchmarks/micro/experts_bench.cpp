@@ -122,8 +122,10 @@ void exchange(const Sizes& s) {
   const std::vector<int64_t> counts(kRanks, each);
   auto limit = [&] { both().all_to_all(from.bytes(), to.bytes(), counts, counts, float32); };
   const std::string bytes = "all_to_all of " + std::to_string(kRanks * each * 4 >> 20) + " MiB";
-  measure("expert dispatch, " + s.text(), bytes, [&] { known.dispatch(l.x.array()); }, limit);
-  measure("expert combine, " + s.text(), bytes, [&] { known.combine(rows, out); }, limit);
+  measure(
+      "expert dispatch, " + s.text(), bytes, [&] { known.dispatch(l.x.array()); }, limit);
+  measure(
+      "expert combine, " + s.text(), bytes, [&] { known.combine(rows, out); }, limit);
   measure(
       "expert exchange with choices, " + s.text(), "two of " + bytes,
       [&] {
@@ -149,8 +151,8 @@ void step(const Sizes& s) {
         .to_global(all, rows)
         .backward(dy);
   };
-  measure("step of experts of " + std::to_string(s.hidden) + ", rows exchanged, " + s.text(), "rows gathered", exchanged,
-          gathered);
+  measure("step of experts of " + std::to_string(s.hidden) + ", rows exchanged, " + s.text(), "rows gathered",
+          exchanged, gathered);
 }
 
 }  // namespace

@@ -197,8 +197,8 @@ Tensor LlamaDecoder::forward(const Tensor& ids, const Inputs& in) const {
 Llama::Llama(const LlamaConfig& c, const std::vector<Layout>& layouts)
     : model(register_module("model", LlamaDecoder(c, layouts))), moe_(c.moe), layouts_(layouts) {
   const auto& sparse = c.moe.sparse_layers;
-  router_losses_ = (c.moe.balance_loss != 0 || c.moe.z_loss != 0) &&
-      std::find(sparse.begin(), sparse.end(), true) != sparse.end();
+  router_losses_ =
+      (c.moe.balance_loss != 0 || c.moe.z_loss != 0) && std::find(sparse.begin(), sparse.end(), true) != sparse.end();
   if (!c.tie_word_embeddings) {
     lm_head.emplace(c.hidden_size, c.vocab_size, by_outputs(layouts.back(), false));
     register_module("lm_head", *lm_head);

@@ -154,7 +154,8 @@ SparseMoe::Routes SparseMoe::routes_of(const Tensor& x, RouterLosses* losses) co
   if (config_.normalize) weights = weights / (sum(weights, {-1}, true) + (config_.sigmoid ? 1e-20 : 0.0));
   if (config_.scale != 1) weights = weights * config_.scale;
   if (config_.capacity_factor > 0) {
-    const double even = static_cast<double>(x.size(1) * config_.experts_per_token) / static_cast<double>(config_.experts);
+    const double even =
+        static_cast<double>(x.size(1) * config_.experts_per_token) / static_cast<double>(config_.experts);
     const double most = std::min(std::ceil(config_.capacity_factor * even), static_cast<double>(x.size(1)));
     experts = expert_capacity(experts, config_.experts, static_cast<int64_t>(most));
   }

@@ -64,9 +64,7 @@ void ExpertExchange::find_group(const KernelCall& c, const Inputs& in) {
   first_expert_ = c.offset_in(in.gate)[0];
   experts_here_ = c.in(in.gate).shape[0];
   owner_.assign(to_size(gate[0]), -1);
-  auto own = [&](int member, int64_t first, int64_t n) {
-    std::fill_n(owner_.begin() + first, n, member);
-  };
+  auto own = [&](int member, int64_t first, int64_t n) { std::fill_n(owner_.begin() + first, n, member); };
   const GlobalSpec *of_x = c.spec_in(in.x), *of_gate = c.spec_in(in.gate);
   bool several = false;
   for (int a = 0; of_x && of_gate && a < of_x->nd_sbp.size(); ++a)
@@ -139,8 +137,8 @@ void ExpertExchange::check_choices() const {
     auto row = static_cast<int64_t>(i) / choices_;
     int member = 0;
     while (row >= at_index(members_rows_, member)) row -= at_index(members_rows_, member++);
-    fail_value("{}: row {} of rank {} chooses expert {}{}; experts are numbered from 0 to {}, and -1 is none.", op_, row,
-               at_index(ranks_, member), chosen_[i], chosen_[i] < -1 ? " or less" : "", end - 1);
+    fail_value("{}: row {} of rank {} chooses expert {}{}; experts are numbered from 0 to {}, and -1 is none.", op_,
+               row, at_index(ranks_, member), chosen_[i], chosen_[i] < -1 ? " or less" : "", end - 1);
   }
 }
 

@@ -35,7 +35,7 @@ class ExpertExchange {
     int64_t expert, begin, end;  // of this rank's experts, the number; its terms
   };
   const std::vector<Span>& spans() const { return spans_; }
-  const Array& row_of_term() const { return term_rows_; }       // int64 [terms]
+  const Array& row_of_term() const { return term_rows_; }        // int64 [terms]
   const Array& weight_of_term() const { return term_weights_; }  // [terms], of the weights' dtype
   // The terms of row i, in the order of its choices, are terms_of_rows[first_terms[i]], ...
   const Array& first_terms() const { return first_terms_; }      // int64 [rows + 1]
@@ -70,23 +70,23 @@ class ExpertExchange {
 
   const char* op_;
   Device device_;
-  std::vector<int> ranks_;           // that exchange, this one among them
-  int me_ = 0;                       // its place there
-  bool packs_ = false;               // they do not share memory
+  std::vector<int> ranks_;             // that exchange, this one among them
+  int me_ = 0;                         // its place there
+  bool packs_ = false;                 // they do not share memory
   std::vector<int64_t> members_rows_;  // of x on each
-  std::vector<int> owner_;           // of each expert; -1: none of these ranks
+  std::vector<int> owner_;             // of each expert; -1: none of these ranks
   int64_t first_expert_ = 0, experts_here_ = 0, choices_ = 0;
-  std::vector<int32_t> chosen_;      // [rows of all, choices]
+  std::vector<int32_t> chosen_;  // [rows of all, choices]
   std::vector<std::byte> weights_;
   DType weight_dtype_;
-  std::vector<int64_t> counts_;      // rows that go from each member to each
+  std::vector<int64_t> counts_;  // rows that go from each member to each
 
   int64_t rows_ = 0;
   std::vector<int64_t> row_, place_;  // of each term: its row; row * choices + choice
   std::vector<Span> spans_;
   Array term_rows_, term_weights_, first_terms_, terms_of_rows_;
-  std::vector<int64_t> sent_;         // this rank's rows, by the member that they go to
-  std::vector<int64_t> received_;     // the rows of each member that this rank gets, likewise
+  std::vector<int64_t> sent_;      // this rank's rows, by the member that they go to
+  std::vector<int64_t> received_;  // the rows of each member that this rank gets, likewise
   // What comes back of row i is parts_[first_parts_[i]], ...: places in sent_.
   std::vector<int64_t> first_parts_, parts_;
 };

@@ -1,8 +1,8 @@
 // Sparse mixtures of experts: each row is computed by the few experts that its router has chosen; how many rows an
 // expert has is known by the values alone. Experts split without communication where every rank has all rows, and their
-// hidden units too: both are contracted, so the result is a partial sum. Where rows and experts are split along the same
-// axis of ranks, the kernels send rows to their experts and results back (expert_exchange.h). Backward sends the rows
-// again rather than keep what each rank has received.
+// hidden units too: both are contracted, so the result is a partial sum. Where rows and experts are split along the
+// same axis of ranks, the kernels send rows to their experts and results back (expert_exchange.h). Backward sends the
+// rows again rather than keep what each rank has received.
 #include <algorithm>
 #include <cstdint>
 #include <vector>

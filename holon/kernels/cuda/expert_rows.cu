@@ -36,9 +36,9 @@ void sum_rows(const Array& x, const Array& starts, const Array& rows, const Arra
   use_device_of(out);
   visit_floating(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    launch(sum_each_row<T>, blocks_for(out.shape[0], 1), kThreads, 0, x.data<T>(), x.strides[0],
-           starts.data<int64_t>(), rows.data<int64_t>(), weights.defined() ? weights.data<T>() : nullptr, out.data<T>(),
-           out.strides[0], out.shape[0], out.shape[1]);
+    launch(sum_each_row<T>, blocks_for(out.shape[0], 1), kThreads, 0, x.data<T>(), x.strides[0], starts.data<int64_t>(),
+           rows.data<int64_t>(), weights.defined() ? weights.data<T>() : nullptr, out.data<T>(), out.strides[0],
+           out.shape[0], out.shape[1]);
   });
 }
 

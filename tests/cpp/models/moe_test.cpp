@@ -146,8 +146,8 @@ TEST(SparseMoe, CompiledStepsAreThoseOfOneRank) {
     std::vector<double> eager;
     run_ranks(1, [&](int) { eager = losses_of(config, {}, 1, false); });
     EXPECT_LT(eager.back(), eager.front()) << name;
-    for (const Parallel& p :
-         {Parallel{.ep = 2}, Parallel{.pp = 2, .ep = 2}, Parallel{.dp = 2, .pp = 2, .ep = 2}, Parallel{.tp = 2, .pp = 2, .ep = 2}})
+    for (const Parallel& p : {Parallel{.ep = 2}, Parallel{.pp = 2, .ep = 2}, Parallel{.dp = 2, .pp = 2, .ep = 2},
+                              Parallel{.tp = 2, .pp = 2, .ep = 2}})
       run_ranks(static_cast<int>(p.size()), [&](int) {
         const auto found = losses_of(config, p, 1, true);
         for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(found[i], eager[i], 2e-5 * eager[i]) << name << " " << text_of(p);
@@ -180,8 +180,10 @@ TEST(SparseMoe, WhatDoesNotFitIsAnErrorBeforeAnyStep) {
     EXPECT_TRUE(contains(error({{"router_z_loss_coef", -0.5}}), "router_z_loss_coef is -0.5"));
     EXPECT_TRUE(contains(error({{"output_router_logits", true}, {"router_aux_loss_coef", -1.0}}),
                          "router_aux_loss_coef is -1"));
-    EXPECT_TRUE(contains(
-        value_error_of([&] { from_config(changed(kDeepseek, {{"output_router_logits", true}})); }), "e_score_correction"));
+    EXPECT_TRUE(contains(value_error_of([&] {
+                           from_config(changed(kDeepseek, {{"output_router_logits", true}}));
+                         }),
+                         "e_score_correction"));
   });
   run_ranks(3, [](int) {
     EXPECT_TRUE(contains(value_error_of([] { from_config(Config(kMixtral), {.ep = 3}); }),

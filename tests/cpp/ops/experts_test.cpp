@@ -106,7 +106,8 @@ std::vector<std::pair<std::string, Operands>> patterns(int64_t rows, int64_t exp
           {"all to the last one", with(1, [&](int64_t, int64_t) { return experts - 1; })},
           {"all to the first two", with(2, [&](int64_t, int64_t j) { return j; })},
           {"none", with(2, [&](int64_t, int64_t) { return int64_t{-1}; })},
-          {"some dropped", with(3, [&](int64_t r, int64_t j) { return (r + j) % 3 == 0 ? -1 : (r + 2 * j) % experts; })}};
+          {"some dropped",
+           with(3, [&](int64_t r, int64_t j) { return (r + j) % 3 == 0 ? -1 : (r + 2 * j) % experts; })}};
 }
 
 // Of operands on a grid of ranks: rows along all axes but the last `tp` ones; experts along those named.
@@ -159,7 +160,8 @@ TEST(Experts, OnRanksAsOnOne) {
 TEST(Experts, ExpertsThatRanksShareUnevenly) {
   for (const Grid& g : grids())
     for (int64_t experts : {5, 2})
-      for (auto& [name, o] : patterns(7, experts)) compare(g, o, {}, name + ", " + std::to_string(experts) + " experts");
+      for (auto& [name, o] : patterns(7, experts))
+        compare(g, o, {}, name + ", " + std::to_string(experts) + " experts");
 }
 
 TEST(Experts, OnSeveralHosts) {
@@ -242,8 +244,9 @@ TEST(Experts, ChoicesChangeFromStepToStep) {
 TEST(Experts, AnExpertThatThereIsNotIsAnErrorOnAllRanks) {
   const Operands o{.rows = 4, .experts = 4, .k = 1, .chosen = {0, 1, 4, 2}};
   auto call = [&](std::vector<Tensor> in) { expert_swiglu(in[0], in[1], in[2], in[3], in[4], in[5]); };
-  EXPECT_NE(value_error_of([&] { call(o.tensors()); }).find("row 2 of rank 0 chooses expert 4; experts are numbered "
-                                                            "from 0 to 3, and -1 is none"),
+  EXPECT_NE(value_error_of([&] { call(o.tensors()); })
+                .find("row 2 of rank 0 chooses expert 4; experts are numbered "
+                      "from 0 to 3, and -1 is none"),
             std::string::npos);
   comm::run_ranks(2, [&](int) {
     auto in = o.tensors();
