@@ -74,7 +74,9 @@ Computed compute_masked(const Model& model) {
 }
 
 TEST(SparseMoe, EveryLayoutComputesTheSame) {
-  for (auto& [name, config] : mixtures()) {
+  for (auto& mixture : mixtures()) {
+    const auto& name = mixture.first;
+    const auto& config = mixture.second;
     Computed one;
     run_ranks(1, [&](int) { one = compute_masked(drawn(config)); });
     for (const Parallel& p : layouts())
@@ -87,8 +89,10 @@ TEST(SparseMoe, EveryLayoutComputesTheSame) {
 }
 
 TEST(SparseMoe, OpsMoveNothingByThemselves) {
-  for (auto& [name, config] : mixtures())
+  for (auto& mixture : mixtures())
     run_ranks(8, [&](int) {
+      const auto& name = mixture.first;
+      const auto& config = mixture.second;
       const Model model = drawn(config, {.dp = 2, .tp = 2, .ep = 2});
       const Tensor ids = tokens(3, 9, 23);
       boxing::BoxingPolicyGuard guard("raise");
@@ -142,7 +146,9 @@ std::vector<double> losses_of(const Config& config, const Parallel& p, int micro
 }
 
 TEST(SparseMoe, CompiledStepsAreThoseOfOneRank) {
-  for (auto& [name, config] : mixtures()) {
+  for (auto& mixture : mixtures()) {
+    const auto& name = mixture.first;
+    const auto& config = mixture.second;
     std::vector<double> eager;
     run_ranks(1, [&](int) { eager = losses_of(config, {}, 1, false); });
     EXPECT_LT(eager.back(), eager.front()) << name;
@@ -158,7 +164,9 @@ TEST(SparseMoe, CompiledStepsAreThoseOfOneRank) {
 // In a pipeline with several micro-batches, each with its own choices. Without losses of routers, whose means are those
 // of a micro-batch, the steps are those of the whole batch.
 TEST(SparseMoe, PipelinesOfMicroBatches) {
-  for (auto& [name, config] : mixtures()) {
+  for (auto& mixture : mixtures()) {
+    const auto& name = mixture.first;
+    const auto& config = mixture.second;
     if (config.flag("output_router_logits", false)) continue;
     std::vector<double> eager;
     run_ranks(1, [&](int) { eager = losses_of(config, {}, 1, false); });

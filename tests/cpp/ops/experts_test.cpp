@@ -190,8 +190,10 @@ TEST(Experts, OtherDtypes) {
 // have computed of its own.
 TEST(Experts, ReadsEachRowOnce) {
   constexpr int64_t kRows = 24, kExperts = 8, kRanks = 4, kHere = kRows / kRanks;
-  for (auto& [name, o] : patterns(kRows, kExperts))
+  for (auto& pattern : patterns(kRows, kExperts))
     for (bool hosts : {false, true}) {
+      const auto& name = pattern.first;
+      const Operands& o = pattern.second;
       std::vector<int64_t> wanted(kRanks), found(kRanks);
       for (int64_t rank = 0; rank < kRanks; ++rank) {
         int64_t rows = 0;
