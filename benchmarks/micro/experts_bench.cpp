@@ -1,7 +1,8 @@
 // Expert parallelism between two processes that have a core each. The exchange of rows (holon/ops/expert_exchange.h)
 // against an all_to_all of as many bytes in equal parts, which nobody has to sort or to count; and a step of a layer of
 // experts, forward and backward, whose rows are exchanged, against one whose rows are gathered and whose results are
-// added up. One JSON object per line; value is the lower quartile of turns; ratio is the other's time over ours.
+// added up. One JSON object per line; value is the fastest of many turns, as other programs only add to it; ratio is the
+// other's time over ours.
 #include <sched.h>
 #include <unistd.h>
 
@@ -30,16 +31,13 @@ namespace {
 
 using namespace holon;
 
-constexpr int kRanks = 2, kTurns = 25;
+constexpr int kRanks = 2, kTurns = 101;
 
 double now_us() {
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-double quartile(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 4];
-}
+double fastest(const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); }
 
 comm::Communicator& both() {
   static const int ranks[] = {0, 1};
@@ -60,7 +58,7 @@ void measure(const std::string& name, const std::string& against, const std::fun
     }
   if (Context::current().rank() != 0) return;
   std::printf("{\"name\": \"%s\", \"value\": %.1f, \"unit\": \"us\", \"against\": \"%s\", \"ratio\": %.3f}\n",
-              name.c_str(), quartile(mine), against.c_str(), quartile(theirs) / quartile(mine));
+              name.c_str(), fastest(mine), against.c_str(), fastest(theirs) / fastest(mine));
   std::fflush(stdout);
 }
 
@@ -165,10 +163,11 @@ int main(int, char** argv) {
   sched_setaffinity(0, sizeof cpu, &cpu);
   manual_seed(1);
   exchange({.tokens = 8192, .width = 1024, .hidden = 1, .experts = 8, .k = 2});
-  exchange({.tokens = 8192, .width = 1024, .hidden = 1, .experts = 64, .k = 1});
+  exchange({.tokens = 2048, .width = 1024, .hidden = 1, .experts = 8, .k = 2});
+  exchange({.tokens = 2048, .width = 1024, .hidden = 1, .experts = 64, .k = 1});
   exchange({.tokens = 512, .width = 1024, .hidden = 1, .experts = 8, .k = 2});
   exchange({.tokens = 64, .width = 256, .hidden = 1, .experts = 8, .k = 2});
-  step({.tokens = 2048, .width = 256, .hidden = 512, .experts = 16, .k = 1});
-  step({.tokens = 2048, .width = 512, .hidden = 64, .experts = 16, .k = 1});
+  step({.tokens = 512, .width = 256, .hidden = 512, .experts = 8, .k = 1});
+  step({.tokens = 512, .width = 1024, .hidden = 32, .experts = 8, .k = 1});
   return 0;
 }

@@ -10,6 +10,7 @@
 #include "holon/boxing/events.h"
 #include "holon/graph/nn_graph.h"
 #include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 #include "holon/optim/optimizer.h"
 #include "models/small_models.h"
 
@@ -102,13 +103,19 @@ TEST(SparseMoe, OpsMoveNothingByThemselves) {
     });
 }
 
+struct Run {
+  int64_t rows = 8;
+  int micro_batches = 1;
+  std::string schedule{};
+};
 // A step of training, compiled, with the parts of the model as stages of a pipeline.
 struct Step : nn::Graph {
   Model model;
-  Step(const Model& m, optim::Optimizer& optimizer, int micro_batches) : model(m) {
+  Step(const Model& m, optim::Optimizer& optimizer, const Run& run) : model(m) {
     register_module("model", model);
     add_optimizer(optimizer);
-    config.set_gradient_accumulation_steps(micro_batches);
+    config.set_gradient_accumulation_steps(run.micro_batches);
+    if (!run.schedule.empty()) config.set_schedule(run.schedule);
     if (model.layouts().size() == 1) return;
     for (auto& [part, stage] : model.stages())
       set_stage(part, stage, model.layouts()[static_cast<size_t>(stage)].placement);
@@ -120,14 +127,14 @@ struct Step : nn::Graph {
   }
 };
 
-// Of three steps; eager ones go through the rows micro-batch by micro-batch.
-std::vector<double> losses_of(const Config& config, const Parallel& p, int micro_batches, bool compiled) {
+// Of three steps.
+std::vector<double> losses_of(const Config& config, const Parallel& p, const Run& run, bool compiled) {
   const Model model = drawn(config, p);
-  const Tensor ids = tokens(8, 9, 23);
+  const Tensor ids = tokens(run.rows, 9, 23);
   optim::SGD sgd(model.parameters(), {.lr = 0.05});
   std::vector<double> losses;
   if (compiled) {
-    Step step(model, sgd, micro_batches);
+    Step step(model, sgd, run);
     const Layout &first = model.layouts().front(), &last = model.layouts().back();
     for (int i = 0; i < 3; ++i)
       losses.push_back(mean(step({place(ids, first.placement, first.rows), place(ids, last.placement, last.rows)})[0])
@@ -145,37 +152,53 @@ std::vector<double> losses_of(const Config& config, const Parallel& p, int micro
   return losses;
 }
 
+// Compiled on each layout as eager on one rank.
+void expect_follows(const std::string& name, const Config& config, const std::vector<Parallel>& where, const Run& run) {
+  std::vector<double> eager;
+  run_ranks(1, [&](int) { eager = losses_of(config, {}, run, false); });
+  EXPECT_LT(eager.back(), eager.front()) << name;
+  for (const Parallel& p : where)
+    run_ranks(static_cast<int>(p.size()), [&](int) {
+      const auto found = losses_of(config, p, run, true);
+      for (size_t i = 0; i < 3; ++i)
+        EXPECT_NEAR(found[i], eager[i], 2e-5 * eager[i]) << name << " " << text_of(p) << " " << run.schedule;
+    });
+}
+
+// 3 rows: unequal ones, and ranks without any.
 TEST(SparseMoe, CompiledStepsAreThoseOfOneRank) {
-  for (auto& mixture : mixtures()) {
-    const auto& name = mixture.first;
-    const auto& config = mixture.second;
-    std::vector<double> eager;
-    run_ranks(1, [&](int) { eager = losses_of(config, {}, 1, false); });
-    EXPECT_LT(eager.back(), eager.front()) << name;
-    for (const Parallel& p : {Parallel{.ep = 2}, Parallel{.pp = 2, .ep = 2}, Parallel{.dp = 2, .pp = 2, .ep = 2},
-                              Parallel{.tp = 2, .pp = 2, .ep = 2}})
-      run_ranks(static_cast<int>(p.size()), [&](int) {
-        const auto found = losses_of(config, p, 1, true);
-        for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(found[i], eager[i], 2e-5 * eager[i]) << name << " " << text_of(p);
-      });
-  }
+  for (auto& [name, config] : mixtures())
+    for (int64_t rows : {8, 3})
+      expect_follows(
+          name, config,
+          {{.ep = 2}, {.dp = 2, .ep = 2}, {.pp = 2, .ep = 2}, {.dp = 2, .pp = 2, .ep = 2}, {.tp = 2, .pp = 2, .ep = 2}},
+          {.rows = rows});
 }
 
 // In a pipeline with several micro-batches, each with its own choices. Without losses of routers, whose means are those
 // of a micro-batch, the steps are those of the whole batch.
 TEST(SparseMoe, PipelinesOfMicroBatches) {
-  for (auto& mixture : mixtures()) {
-    const auto& name = mixture.first;
-    const auto& config = mixture.second;
-    if (config.flag("output_router_logits", false)) continue;
-    std::vector<double> eager;
-    run_ranks(1, [&](int) { eager = losses_of(config, {}, 1, false); });
-    for (const Parallel& p : {Parallel{.pp = 2, .ep = 2}, Parallel{.dp = 2, .pp = 2, .ep = 2}})
-      run_ranks(static_cast<int>(p.size()), [&](int) {
-        const auto found = losses_of(config, p, 2, true);
-        for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(found[i], eager[i], 2e-5 * eager[i]) << name << " " << text_of(p);
-      });
-  }
+  for (auto& [name, config] : mixtures())
+    if (!config.flag("output_router_logits", false))
+      for (std::string schedule : {"gpipe", "1f1b", "zero_bubble"})
+        expect_follows(name, config, {{.pp = 2, .ep = 2}, {.dp = 2, .pp = 2, .ep = 2}},
+                       {.rows = 8, .micro_batches = 2, .schedule = schedule});
+}
+
+// With losses of routers: a step is that of the micro-batches' mean.
+TEST(SparseMoe, LossesOfRoutersAreThoseOfMicroBatches) {
+  const Config config = balanced();
+  double halves = 0;
+  run_ranks(1, [&](int) {
+    const Model model = drawn(config);
+    const Tensor ids = tokens(8, 9, 23);
+    for (int64_t half : {0, 4})
+      halves += model.loss(slice(ids, 0, half, half + 4), slice(ids, 0, half, half + 4)).item().as_double() / 2;
+  });
+  run_ranks(4, [&](int) {
+    const auto found = losses_of(config, {.pp = 2, .ep = 2}, {.rows = 8, .micro_batches = 2}, true);
+    EXPECT_NEAR(found[0], halves, 1e-5 * halves);
+  });
 }
 
 TEST(SparseMoe, WhatDoesNotFitIsAnErrorBeforeAnyStep) {
