@@ -18,6 +18,7 @@
 #include "holon/models/pretrained.h"
 #include "holon/models/resnet.h"
 #include "holon/models/rotary.h"
+#include "holon/models/router_loss.h"
 #include "holon/models/sampling.h"
 #include "holon/models/t5.h"
 #include "holon/models/vit.h"

@@ -90,6 +90,7 @@ Sequence sequence_of(const Dims& shape, const Inputs& in, const Layout& layout, 
   s.mask = mask;
   s.causal = o.causal && !last;
   s.cache = in.cache;
+  s.router_losses = in.router_losses;
   return s;
 }
 

@@ -18,8 +18,9 @@ struct Sequence {
   Angles angles{};      // of the positions, for models with rotary embeddings
   Tensor mask{};        // bool, broadcasts to [batch, heads, queries, keys]: a query sees a key; undefined: no limits
   bool causal = false;  // query i sees the keys up to i; the mask has that in it, if there is one
-  KvCache* cache = nullptr;  // the keys and values of the tokens before
-  int64_t layer = 0;         // which of the cache's layers this is
+  KvCache* cache = nullptr;               // the keys and values of the tokens before
+  int64_t layer = 0;                      // which of the cache's layers this is
+  RouterLosses* router_losses = nullptr;  // Inputs::router_losses
 };
 
 struct SequenceOptions {

@@ -127,7 +127,7 @@ DeepseekBlock::DeepseekBlock(const DeepseekConfig& c, int64_t layer, const Layou
 Tensor DeepseekBlock::forward(const Tensor& input, const Sequence& s) const {
   const Tensor x = input + self_attn(input_layernorm(input), s);
   const Tensor normed = post_attention_layernorm(x);
-  return x + (moe ? (*moe)(normed) : (*mlp)(normed));
+  return x + (moe ? (*moe)(normed, s.router_losses) : (*mlp)(normed));
 }
 
 DeepseekDecoder::DeepseekDecoder(const DeepseekConfig& c, const std::vector<Layout>& layouts)

@@ -10,6 +10,7 @@
 namespace holon::models {
 
 class KvCache;
+class RouterLosses;
 
 // Each tensor is global, or local and alike on all ranks; [batch, length] of integers unless it says otherwise.
 struct Inputs {
@@ -18,12 +19,13 @@ struct Inputs {
   // By default 0, 1, ... in each row, behind those in the cache. Without an attention mask or a cache, a position that
   // is not its predecessor's plus 1 begins another document, as in transformers: attention stays within documents.
   Tensor position_ids{};
-  Tensor document_ids{};            // packed documents: attention is among tokens of equal ids
-  Tensor token_type_ids{};          // BERT: which sentence a token is of
-  Tensor decoder_input_ids{};       // T5: by default the labels, shifted
-  Tensor decoder_attention_mask{};  // T5
-  KvCache* cache = nullptr;         // keys and values of the tokens before these, to which these are added
-  int64_t logits_to_keep = 0;       // logits of so many of the last positions only; 0: of all
+  Tensor document_ids{};                  // packed documents: attention is among tokens of equal ids
+  Tensor token_type_ids{};                // BERT: which sentence a token is of
+  Tensor decoder_input_ids{};             // T5: by default the labels, shifted
+  Tensor decoder_attention_mask{};        // T5
+  KvCache* cache = nullptr;               // keys and values of the tokens before these, to which these are added
+  RouterLosses* router_losses = nullptr;  // takes what the routers of experts choose (router_loss.h)
+  int64_t logits_to_keep = 0;             // logits of so many of the last positions only; 0: of all
 };
 
 // Errors, before anything is computed. model: for messages.

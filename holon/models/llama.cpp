@@ -5,6 +5,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/models/loss.h"
+#include "holon/models/router_loss.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/matmul.h"
 #include "holon/ops/shape.h"
@@ -151,7 +152,7 @@ LlamaBlock::LlamaBlock(const LlamaConfig& c, int64_t layer, const Layout& l)
 Tensor LlamaBlock::forward(const Tensor& input, const Sequence& s) const {
   const Tensor x = input + self_attn(input_layernorm(input), s);
   const Tensor normed = post_attention_layernorm(x);
-  return x + (moe ? (*moe)(normed) : (*mlp)(normed));
+  return x + (moe ? (*moe)(normed, s.router_losses) : (*mlp)(normed));
 }
 
 LlamaDecoder::LlamaDecoder(const LlamaConfig& c, const std::vector<Layout>& layouts)
@@ -194,7 +195,10 @@ Tensor LlamaDecoder::forward(const Tensor& ids, const Inputs& in) const {
 }
 
 Llama::Llama(const LlamaConfig& c, const std::vector<Layout>& layouts)
-    : model(register_module("model", LlamaDecoder(c, layouts))), layouts_(layouts) {
+    : model(register_module("model", LlamaDecoder(c, layouts))), moe_(c.moe), layouts_(layouts) {
+  const auto& sparse = c.moe.sparse_layers;
+  router_losses_ =
+      (c.moe.balance_loss != 0 || c.moe.z_loss != 0) && std::find(sparse.begin(), sparse.end(), true) != sparse.end();
   if (!c.tie_word_embeddings) {
     lm_head.emplace(c.hidden_size, c.vocab_size, by_outputs(layouts.back(), false));
     register_module("lm_head", *lm_head);
@@ -213,7 +217,13 @@ Tensor Llama::forward(const Tensor& ids, const Inputs& in) const {
 }
 
 Tensor Llama::loss(const Tensor& ids, const Tensor& labels, const Inputs& in) const {
-  return next_token_loss(kName, (*this)(ids, in), labels, layouts_.back());
+  const Layout& last = layouts_.back();
+  if (!router_losses_) return next_token_loss(kName, (*this)(ids, in), labels, last);
+  RouterLosses losses(moe_.balance_loss, moe_.z_loss, in.attention_mask);
+  Inputs collecting = in;
+  collecting.router_losses = &losses;
+  const Tensor loss = next_token_loss(kName, (*this)(ids, collecting), labels, last);
+  return loss + losses.total(last).to(loss.dtype());
 }
 
 std::vector<StagedModule> Llama::stages() const {

@@ -92,6 +92,8 @@ class Llama : public nn::Layer<Llama> {
   std::optional<nn::Linear> lm_head;  // none: the embedding's weight is the head's
 
  private:
+  MoeConfig moe_;
+  bool router_losses_ = false;  // loss() has those, too
   std::vector<Layout> layouts_;
 };
 

@@ -1,6 +1,7 @@
 #include "holon/models/moe.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "holon/base/error.h"
@@ -46,9 +47,19 @@ MoeConfig MoeConfig::from(const Config& c, int64_t n_layers) {
   if (out.experts < 1 || out.experts_per_token < 1 || out.experts_per_token > out.experts)
     fail_value("models: {}: num_experts_per_tok is {} of {} experts; it must be from 1 to their number.", c.source(),
                out.experts_per_token, out.experts);
-  if (c.flag("output_router_logits", false))
-    fail_value("models: {}: output_router_logits is true; the loss of the router's balance is not supported.",
-               c.source());
+  const bool balanced = c.flag("output_router_logits", false);
+  out.balance_loss = balanced ? c.number("router_aux_loss_coef", 0.001) : 0;
+  out.z_loss = c.number("router_z_loss_coef", 0);
+  if (deepseek && (balanced || out.z_loss != 0))
+    fail_value("models: {}: {}; losses are there for routers that are a softmax, and DeepseekV3's is balanced by "
+               "e_score_correction_bias.",
+               c.source(), balanced ? "output_router_logits is true" : "router_z_loss_coef is not 0");
+  out.capacity_factor = c.number("capacity_factor", 0);
+  for (auto [name, value] : {std::pair{"router_aux_loss_coef", out.balance_loss},
+                             {"router_z_loss_coef", out.z_loss},
+                             {"capacity_factor", out.capacity_factor}})
+    if (!(value >= 0 && value < std::numeric_limits<double>::infinity()))
+      fail_value("models: {}: {} is {}; it must be a number from 0 on.", c.source(), name, value);
   if (c.number("router_jitter_noise", 0) != 0)
     fail_value("models: {}: router_jitter_noise is not 0; noise of the router is not supported.", c.source());
   out.sparse_layers.assign(to_size(n_layers), true);
@@ -134,34 +145,29 @@ Tensor SparseMoe::chosen(Tensor scores) const {
   return topk(scores, config_.experts_per_token, -1).indices;
 }
 
-SparseMoe::Routes SparseMoe::routes_of(const Tensor& x) const {
-  const Tensor scores =
-      config_.sigmoid ? sigmoid(linear(x.to(float32), gate.weight.to(float32))) : softmax(gate(x).to(float32), -1);
-  const Tensor experts = chosen(scores);
+SparseMoe::Routes SparseMoe::routes_of(const Tensor& x, RouterLosses* losses) const {
+  const Tensor logits = config_.sigmoid ? linear(x.to(float32), gate.weight.to(float32)) : gate(x).to(float32);
+  const Tensor scores = config_.sigmoid ? sigmoid(logits) : softmax(logits, -1);
+  Tensor experts = chosen(scores);
+  if (losses) losses->add(logits, experts, layout_);
   Tensor weights = gather(scores, -1, experts);
   if (config_.normalize) weights = weights / (sum(weights, {-1}, true) + (config_.sigmoid ? 1e-20 : 0.0));
   if (config_.scale != 1) weights = weights * config_.scale;
+  if (config_.capacity_factor > 0) {
+    const double even =
+        static_cast<double>(x.size(1) * config_.experts_per_token) / static_cast<double>(config_.experts);
+    const double most = std::min(std::ceil(config_.capacity_factor * even), static_cast<double>(x.size(1)));
+    experts = expert_capacity(experts, config_.experts, static_cast<int64_t>(most));
+  }
   return {experts, weights.to(x.dtype())};
 }
 
-Tensor SparseMoe::forward(const Tensor& input) const {
-  const int64_t batch = input.size(0), length = input.size(1), width = input.size(2), k = config_.experts_per_token;
-  auto [experts, weights] = routes_of(input);
-  Tensor x = input;
-  if (layout_.parallel.ep > 1) {
-    // The rows of all ranks of ep: each has other experts for them.
-    const NdSbp gathered = layout_.rows.with(1, sbp::broadcast());
-    for (Tensor* t : {&x, &experts, &weights}) *t = t->to_global(layout_.placement, gathered);
-  }
-  // A place for each token and expert of its own, in the order of the experts.
-  const Tensor flat = experts.reshape({batch, length * k}), order = argsort(flat, -1, false, true);
-  const Tensor counts = sum(one_hot(flat, config_.experts), {1});
-  const Tensor y = expert_swiglu(batch_gather(x, floor_divide(order, k)), gate_proj, up_proj, down_proj, counts);
-  const Tensor each = batch_gather(y, argsort(order)).reshape({batch, length, k, width});
-  const Tensor mixed = added_up(sum(each * unsqueeze(weights, -1), {2}), layout_);
+Tensor SparseMoe::forward(const Tensor& x, RouterLosses* losses) const {
+  auto [experts, weights] = routes_of(x, losses);
+  const Tensor mixed = added_up(expert_swiglu(x, experts, weights, gate_proj, up_proj, down_proj), layout_);
   if (!shared_expert) return mixed;
-  const Tensor shared = (*shared_expert)(input);
-  return mixed + (shared_expert_gate ? sigmoid((*shared_expert_gate)(input)) * shared : shared);
+  const Tensor shared = (*shared_expert)(x);
+  return mixed + (shared_expert_gate ? sigmoid((*shared_expert_gate)(x)) * shared : shared);
 }
 
 }  // namespace holon::models

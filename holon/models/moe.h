@@ -10,6 +10,7 @@
 #include "holon/models/config.h"
 #include "holon/models/layers.h"
 #include "holon/models/layout.h"
+#include "holon/models/router_loss.h"
 #include "holon/nn/module.h"
 
 namespace holon::models {
@@ -27,20 +28,27 @@ struct MoeConfig {
   double scale = 1;
   std::vector<bool> sparse_layers{};  // which layers have experts
   bool mixtral_names = false;         // of the tensors in checkpoints
+  // What the losses of the routers are multiplied by (router_loss.h): router_aux_loss_coef where output_router_logits
+  // is true, and router_z_loss_coef.
+  double balance_loss = 0, z_loss = 0;
+  // capacity_factor: of the tokens of a row, an expert takes capacity_factor * tokens * experts_per_token / experts,
+  // rounded up, and drops the others' share. First choices come before second ones, then earlier positions before later
+  // ones (GShard), so that it does not depend on the layout. 0: no token is dropped.
+  double capacity_factor = 0;
   // Of Mixtral, Qwen2-MoE, Qwen3-MoE or DeepSeek-V3; of another type, one without experts. Errors (ValueError): what
-  // Config says; more experts for a token than there are; an auxiliary loss.
+  // Config says; more experts for a token than there are; a negative factor; an auxiliary loss of DeepSeek's router.
   static MoeConfig from(const Config& config, int64_t n_layers);
 };
 
 // The sum of a token's experts, each a SwiGLU, weighted by the router. Each token is computed by its own experts only,
-// and none is dropped. Tokens are gathered over the ranks of ep, and what their experts on these ranks give is added
-// up.
+// and none is dropped unless there is a capacity. The ranks of ep exchange tokens: each gets those of which it has an
+// expert, once, and returns what its experts give (expert_swiglu in holon/ops/experts.cpp).
 class SparseMoe : public nn::Layer<SparseMoe> {
  public:
   // Errors (ValueError): the ranks of ep do not divide the experts.
   SparseMoe(const MoeConfig& config, int64_t hidden, const std::string& activation, const Layout& layout);
-  // x [batch, length, hidden].
-  Tensor forward(const Tensor& x) const;
+  // x [batch, length, hidden]. losses: takes what the router chooses; may be nullptr.
+  Tensor forward(const Tensor& x, RouterLosses* losses = nullptr) const;
   // The names of its tensors, which begin with ours, in checkpoints, where each expert has its own. layer: what names
   // of the layer begin with there.
   std::vector<checkpoint::KeyRule> checkpoint_rules(const std::string& ours, const std::string& layer) const;
@@ -55,7 +63,7 @@ class SparseMoe : public nn::Layer<SparseMoe> {
   struct Routes {
     Tensor experts, weights;
   };
-  Routes routes_of(const Tensor& x) const;
+  Routes routes_of(const Tensor& x, RouterLosses* losses) const;
   // The best experts [batch, length, k] by scores [batch, length, experts].
   Tensor chosen(Tensor scores) const;
   MoeConfig config_;

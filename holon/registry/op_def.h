@@ -11,6 +11,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/global/slice.h"
+#include "holon/global/spec.h"
 #include "holon/registry/attr_name.h"
 #include "holon/registry/rule.h"
 #include "holon/registry/schema.h"
@@ -106,9 +107,13 @@ class KernelCall : public AttrReader {
   Dims offset_out(size_t i = 0) const { return global_ ? global_->out_offset[i] : Dims::filled(out_[i]->ndim(), 0); }
   // False on ranks whose addend of a partial sum must leave out what is to be counted once (a bias).
   bool counts_once() const { return !global_ || global_->counts_once; }
+  // How an input is divided among which ranks, for kernels that exchange data between them; nullptr in a call of local
+  // tensors and for an absent input. Such a kernel makes the same collectives on all ranks, whatever its values.
+  const GlobalSpec* spec_in(size_t i) const { return global_ ? global_->in_spec[i] : nullptr; }
 
   struct GlobalPart {
     SmallVec<Dims, 4> in_shape, in_offset, out_shape, out_offset;
+    SmallVec<const GlobalSpec*, 4> in_spec;
     bool counts_once = true;
   };
   void set_global(const GlobalPart* part) { global_ = part; }
@@ -423,7 +428,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 9;
+inline constexpr int kOpVersion = 10;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another
 // version. file: of the declaration, whose name tells the op's family (Clang 14 has no std::source_location).

@@ -33,6 +33,7 @@ struct Signature {  // for one axis of ranks
   SmallVec<Sbp, 4> in, out;
   int64_t even_units = 0;
   int factor = -1;
+  bool exchanges = false;  // the kernel exchanges data with the other ranks along this axis
 };
 
 class Rule {

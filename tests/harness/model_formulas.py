@@ -95,15 +95,48 @@ def swiglu(w, x, names=("gate_proj", "up_proj", "down_proj")):
     return w.linear(down, ACTIVATIONS["silu"](w.linear(gate, x)) * w.linear(up, x))
 
 
+def within_capacity(best, n_experts, factor):
+    """Which choices [batch, length, experts] are kept: first ones before second ones, then by position."""
+    batch, length, k = best.shape
+    capacity = math.ceil(factor * length * k / n_experts)
+    kept = np.zeros((batch, length, n_experts))
+    for b in range(batch):
+        for choice in range(k):
+            for t in range(length):
+                expert = best[b, t, choice]
+                kept[b, t, expert] = kept[b, :, expert].sum() < capacity
+    return kept
+
+
+def router_losses(config, attention_mask=None):
+    """Of transformers' load_balancing_loss_func on all layers' logits and choices, and of ST-MoE's z-loss."""
+    logits, best = (np.concatenate([r[i].reshape(-1, r[i].shape[-1]) for r in config["routers"]]) for i in (0, 1))
+    counted = np.ones(len(logits))
+    if attention_mask is not None:
+        counted = np.tile(attention_mask.reshape(-1), len(config["routers"]))
+    experts = logits.shape[-1]
+    one_hot = best[..., None] == np.arange(experts)  # [tokens, k, experts]
+    share = (one_hot * counted[:, None, None]).sum(0) / counted.sum()
+    probability = (softmax(logits) * counted[:, None]).sum(0) / counted.sum()
+    balance = (share * probability).sum() * experts
+    z = (np.log(np.exp(logits).sum(-1)) ** 2 * counted).sum() / counted.sum()
+    return config["router_aux_loss_coef"] * balance + config["router_z_loss_coef"] * z
+
+
 def experts(w, x, config, mixtral):
-    """Each token's best experts, one after the other."""
-    shares = softmax(w.linear("gate", x))
+    """Each token's best experts, one after the other. What routers choose is appended to config["routers"]."""
+    logits = w.linear("gate", x)
+    shares = softmax(logits)
     best = np.argsort(-shares, -1)[..., : config["num_experts_per_tok"]]
+    if "routers" in config:
+        config["routers"].append((logits, best))
     chosen = np.zeros_like(shares)
     np.put_along_axis(chosen, best, 1, -1)
     shares = shares * chosen
     if mixtral or config.get("norm_topk_prob"):
         shares = shares / shares.sum(-1, keepdims=True)
+    if config.get("capacity_factor"):
+        shares = shares * within_capacity(best, shares.shape[-1], config["capacity_factor"])
     names = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     y = sum(shares[..., e : e + 1] * swiglu(w.below(f"experts.{e}"), x, names) for e in range(shares.shape[-1]))
     if "shared_expert_gate.weight" in w:

@@ -78,5 +78,65 @@ def mismatch(what):
     Another(what, flow.env.get_rank() >= world // 2)(x)
 
 
+EXPERTS = {
+    "model_type": "mixtral",
+    "vocab_size": 23,
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32,
+    "initializer_range": 0.3,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "output_router_logits": True,
+    "router_aux_loss_coef": 0.1,
+}
+
+
+def losses_of_experts(layout, graph):
+    """Of three steps; rows are uneven on more than one rank."""
+    flow.manual_seed(3)
+    model = flow.models.from_config(EXPERTS, **layout)
+    placements, rows = model.placements, (flow.sbp.split(0),) * (len(model.placements[0].hierarchy) - 1)
+    ids = np.arange(7 * 9).reshape(7, 9) ** 2 % 23
+    first, last = (
+        flow.tensor(ids, placement=p, sbp=(*rows, flow.sbp.broadcast)) for p in (placements[0], placements[-1])
+    )
+    optimizer = flow.optim.SGD(model.parameters(), lr=0.05)
+
+    class Step(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.add_optimizer(optimizer)
+            if len(placements) > 1:
+                for part, stage, placement in model.stages():
+                    part.to(nn.graph.GraphModule).set_stage(stage, placement)
+
+        def build(self, ids, labels):
+            loss = self.model.loss(ids, labels=labels)
+            loss.backward()
+            return loss
+
+    def eager(ids, labels):
+        optimizer.zero_grad()
+        loss = model.loss(ids, labels=labels)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    step = Step() if graph else eager
+    everywhere = flow.placement.all("cpu")
+    return [step(first, last).mean().to_global(everywhere, flow.sbp.broadcast).item() for _ in range(3)]
+
+
+def experts(layout, path):
+    found = {kind: losses_of_experts(json.loads(layout), kind == "graph") for kind in ("eager", "graph")}
+    if flow.env.get_rank() == 0:
+        Path(path).write_text(json.dumps(found))
+
+
 if __name__ == "__main__":
-    {"train": train, "work": work, "mismatch": mismatch}[sys.argv[1]](*sys.argv[2:])
+    {"train": train, "work": work, "mismatch": mismatch, "experts": experts}[sys.argv[1]](*sys.argv[2:])

@@ -53,6 +53,22 @@ def test_a_graph_trains_as_on_one_host(tmp_path, per_host, model, layout, shape,
     expect_alike(steps, found, 5e-2 if amp else 2e-4)
 
 
+@pytest.mark.parametrize(
+    "per_host, layout", [(1, {"ep": 2}), (2, {"ep": 4}), (2, {"dp": 2, "ep": 2}), (2, {"ep": 2, "pp": 2})], ids=str
+)
+def test_experts_train_as_on_one_rank(tmp_path, per_host, layout):
+    path = tmp_path / "losses.json"
+    command = [*PROGRAM, "experts", json.dumps(layout), path]
+    with Hosts(2) as hosts:
+        codes, outputs = finish(by_hand(hosts, per_host, command, HOLON_MACHINE_COSTS="fixed"))
+    assert codes == [0] * 2 * per_host, outputs
+    wanted = flow.run_ranks(1, lambda rank: graph_program.losses_of_experts({}, False))[0]
+    assert wanted[2] < wanted[0]
+    found = json.loads(path.read_text())
+    np.testing.assert_allclose(found["eager"], wanted, rtol=2e-5)
+    np.testing.assert_allclose(found["graph"], wanted, rtol=2e-5)
+
+
 LIMIT = 30
 
 

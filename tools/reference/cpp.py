@@ -98,7 +98,10 @@ PAGES = {
         "Models",
         "Models from checkpoints of transformers, and the parts that they are made of: `#include <holon/models.h>`.",
         [f"models/{name}.h" for name in ("pretrained", "model", "generate", "layout", "config", "inputs", "weights")]
-        + [f"models/{name}.h" for name in ("kv_cache", "sampling", "attention", "rotary", "layers", "loss", "moe")]
+        + [
+            f"models/{name}.h"
+            for name in ("kv_cache", "sampling", "attention", "rotary", "layers", "loss", "moe", "router_loss")
+        ]
         + [f"models/{name}.h" for name in ("llama", "deepseek", "gpt2", "bert", "t5", "vit", "resnet")],
     ),
 }

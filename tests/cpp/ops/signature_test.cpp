@@ -124,6 +124,7 @@ class Call {
         Piece p = piece(in[i].shape, in_sbp[i], ranks, r);
         part.in_shape.push_back(in[i].shape);
         part.in_offset.push_back(p.offset);
+        part.in_spec.push_back(nullptr);
         if (!present_[i]) {
           arrays.push_back({});
           continue;
@@ -218,7 +219,7 @@ TEST(Signatures, AreRight) {
     if (!call.usable) continue;
     for (auto& s : signatures_of(call.op, call.attrs, call.in, call.out))
       for (int64_t ranks : {2, 3, 4}) {
-        if (!units_fit(s, ranks)) continue;
+        if (!units_fit(s, ranks) || s.exchanges) continue;  // an exchange needs ranks: RunWithoutBoxing
         ASSERT_FALSE(partial_bools(s, call.in)) << c.name();
         ++checked;
         EXPECT_EQ(call.wrong(s.in, s.out, ranks), "")
