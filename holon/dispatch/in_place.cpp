@@ -106,6 +106,12 @@ void take_place_on_tape(const Tensor& self, const Tensor& result) {
   record_views_again(self);
 }
 
+// mul_(x, 2) is the same to a user as mul_(x, y).
+std::string_view as_called(std::string_view op) {
+  if (op.ends_with("_scalar")) op.remove_suffix(7);
+  return op;
+}
+
 // Whether an element of memory is at two places of the array.
 bool repeats(const Array& a) {
   for (int d = 0; d < a.ndim(); ++d)
@@ -128,8 +134,7 @@ void write_symbolic(Tracer& trace, const char* op, const Tensor& self, const Ten
 }  // namespace
 
 void check_in_place(const char* called, const Tensor& self) {
-  std::string_view op = called;
-  if (op.ends_with("_scalar")) op.remove_suffix(7);  // mul_(x, 2) is the same to a user
+  const std::string_view op = as_called(called);
   const Tensor base = base_of(self);
   if (self.requires_grad() && self.is_leaf())
     fail_runtime("{}_: a leaf tensor {} that requires grad cannot be changed in place while ops are recorded. Do it "
@@ -177,7 +182,7 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
   if (self.array().defined() && repeats(self.array()))
     fail_runtime("{}_: several elements of the tensor {} are at one place in memory (after expand()). Change a clone() "
                  "instead.",
-                 op.public_name(), self.shape());
+                 as_called(op.public_name()), self.shape());
   const Tensor base = base_of(self);
   bool recording = grad_enabled() && (any_requires_grad(inputs) || (base.defined() && base.requires_grad()));
   if (recording) check_in_place(op.public_name(), self);

@@ -38,8 +38,7 @@ std::pair<Tensor, Tensor> pad_packed_sequence(const PackedSequence& packed, bool
                                                       padding_value, total_length);
   if (!packed.unsorted_indices.defined()) return {padded, lengths};
   const Tensor& order = packed.unsorted_indices;
-  return {index_select(padded, batch_first ? 0 : 1, order),
-          index_select(lengths, 0, order.is_global() ? order.full() : order)};
+  return {index_select(padded, batch_first ? 0 : 1, order), index_select(lengths, 0, order)};
 }
 
 Tensor pad_sequence(const std::vector<Tensor>& sequences, bool batch_first, Scalar padding_value) {

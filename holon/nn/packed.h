@@ -11,7 +11,7 @@
 namespace holon::nn {
 
 // The steps one after the other, and of each step the sequences that are still going on, longest first. data: [sum of
-// lengths, ...]; batch_sizes: how many sequences have each step, int64, local. sorted_indices: which sequence of the
+// lengths, ...]; batch_sizes: how many sequences have each step, int64. sorted_indices: which sequence of the
 // batch is at which place, unsorted_indices: the inverse; undefined where the batch is in that order.
 struct PackedSequence {
   Tensor data, batch_sizes, sorted_indices, unsorted_indices;

@@ -11,7 +11,6 @@
 #include "holon/ops/index.h"
 #include "holon/ops/packed.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/values.h"
 #include "holon/ops/whole.h"
 
 namespace holon::ops {
@@ -70,7 +69,7 @@ HOLON_OP(pack_padded_sequence,
         sizes.push_back(count);
       }
       c.out.push_back(index_select(merged(x), 0, indices_beside(x, from)));
-      c.out.push_back(tensor(sizes, {static_cast<int64_t>(sizes.size())}));
+      c.out.push_back(indices_beside(x, sizes));
       c.out.push_back(indices_beside(x, order));
       c.out.push_back(indices_beside(x, places));
     });
@@ -118,7 +117,7 @@ HOLON_OP(pad_packed_sequence,
       for (int a = 1; a < data.ndim(); ++a) shape.push_back(data.shape()[a]);
       if (sum < steps * n) y = masked_fill(y, reshape(beside(data, outside), ones), c.scalar("padding_value"_attr));
       c.out.push_back(reshape(y, shape));
-      c.out.push_back(tensor(lengths, {n}));
+      c.out.push_back(indices_beside(data, lengths));
     });
 
 }  // namespace holon::ops

@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-
-import holon as flow
-from holon import nn
 from holon.nn.utils.rnn import (
     PackedSequence,
     pack_padded_sequence,
@@ -13,6 +10,9 @@ from holon.nn.utils.rnn import (
     pad_sequence,
     unpack_sequence,
 )
+
+import holon as flow
+from holon import nn
 
 LAYERS = [nn.LSTM, nn.GRU, nn.RNN]
 LENGTHS = [2, 5, 1, 4]

@@ -1,4 +1,4 @@
-"""Second derivatives of layers, against differences of first ones, and first ones with create_graph against those without."""
+"""Second derivatives of layers, against differences of first ones; first ones with and without create_graph."""
 
 import numpy as np
 import pytest

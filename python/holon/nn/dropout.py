@@ -40,8 +40,8 @@ class Dropout3d(Dropout):
 
 
 class AlphaDropout(Dropout):
-    """Dropout for networks of SELU: with probability p the value of SELU far below 0, then scaled and moved so that mean
-    0 and variance 1 stay."""
+    """Dropout for networks of SELU: with probability p the value of SELU far below 0, then scaled and moved so that
+    mean 0 and variance 1 stay."""
 
     _function = "alpha_dropout"
 

@@ -20,7 +20,18 @@ namespace holon::testing {
 namespace {
 
 // Ops whose gradient has none itself, by their names in the registry (./dev op NAME reads this table, too).
-const std::map<std::string, const char*> kWithoutSecondDerivative{};
+const std::map<std::string, const char*> kWithoutSecondDerivative{
+    {"ctc_loss", "of ctc_loss_alpha"},
+    {"ctc_loss_alpha", "would need the probabilities of pairs of steps"},
+    {"expert_swiglu", "not written yet"},
+};
+
+// Samples that say nothing of second derivatives.
+const std::map<std::string, const char*> kNotCompared{
+    {"linalg_vector_norm [5, 3]; ord=inf; dim=[1]", "two elements are the largest"},
+    {"normalize [5, 3]; p=3; dim=0", "an element is 0, where the second derivative of |x|^3 has a kink"},
+    {"nll_rows_backward [5] int64[5]; classes=3; dtype=float32; ignore_index=1", "its attribute says float32"},
+};
 
 using Values = std::vector<double>;
 
@@ -100,7 +111,7 @@ struct Problem {
 TEST(SecondDerivatives, FollowDifferencesOfFirstOnes) {
   std::set<std::string> missing, there;
   for (const Case& c : cases()) {
-    if (!has_gradient(find_op(c.op))) continue;
+    if (!has_gradient(find_op(c.op)) || kNotCompared.count(c.name())) continue;
     SCOPED_TRACE(c.name());
     Problem p(c);
     Problem::First f;
@@ -133,14 +144,15 @@ TEST(SecondDerivatives, FollowDifferencesOfFirstOnes) {
         const Values v = values_of(second[i].array());
         for (size_t e = 0; e < v.size(); ++e) along += Problem::number(i, e, 11 + way) * v[e];
       }
-      const double h = 1e-6;
-      p.move(h, way);
-      const double up = p.weighted(p.first(false));
-      p.move(-2 * h, way);
-      const double down = p.weighted(p.first(false));
-      p.move(h, way);
-      const double numeric = (up - down) / (2 * h);
-      EXPECT_NEAR(along, numeric, 2e-6 * std::max({1.0, std::abs(numeric), std::abs(up) * 0.1}));
+      const double h = 1e-5;
+      auto at = [&](double distance) {
+        p.move(distance, way);
+        const double value = p.weighted(p.first(false));
+        p.move(-distance, way);
+        return value;
+      };
+      const double numeric = (8 * (at(h) - at(-h)) - (at(2 * h) - at(-2 * h))) / (12 * h);
+      EXPECT_NEAR(along, numeric, 2e-6 * std::max(1.0, std::abs(numeric)));
     }
   }
   for (const std::string& op : missing)

@@ -17,6 +17,7 @@ def pack(x, lengths, batch_first=False, enforce_sorted=True):
 
 
 def pad(data, batch_sizes, batch_first=False, padding_value=0.0, total_length=None):
+    batch_sizes = np.asarray(batch_sizes)
     n = batch_sizes[0]
     y = np.full((total_length or len(batch_sizes), n, *data.shape[1:]), float(padding_value))
     at = 0

@@ -6,9 +6,9 @@ from ... import _C
 
 
 class PackedSequence(NamedTuple):
-    """The steps of several sequences one after the other, and of each step the sequences that are still going on, longest
-    first; batch_sizes has their numbers. sorted_indices: which sequence of the batch is at which place, unsorted_indices:
-    the inverse; None where the batch is in that order."""
+    """The steps of several sequences one after the other, and of each step the sequences that are still going on,
+    longest first; batch_sizes has their numbers. sorted_indices: which sequence of the batch is at which place,
+    unsorted_indices: the inverse; None where the batch is in that order."""
 
     data: _C.Tensor
     batch_sizes: _C.Tensor
@@ -45,7 +45,7 @@ def pad_packed_sequence(sequence, batch_first=False, padding_value=0.0, total_le
     order = sequence.unsorted_indices
     if order is None:
         return padded, lengths
-    return padded.index_select(0 if batch_first else 1, order), lengths.index_select(0, whole(order))
+    return padded.index_select(0 if batch_first else 1, order), lengths.index_select(0, order)
 
 
 def pack_sequence(sequences, enforce_sorted=True):
@@ -59,15 +59,6 @@ def unpack_sequence(packed_sequences):
     """Returns the sequences that pack_sequence packed."""
     padded, lengths = pad_packed_sequence(packed_sequences, batch_first=True)
     return unpad_sequence(padded, lengths, batch_first=True)
-
-
-def whole(tensor):
-    """A tensor's whole value as a local one."""
-    return (
-        tensor
-        if tensor.is_local
-        else tensor.to_global(tensor.placement, [_C.sbp.broadcast] * len(tensor.sbp)).to_local()
-    )
 
 
 def pad_sequence(sequences, batch_first=False, padding_value=0.0):
