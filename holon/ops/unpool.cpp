@@ -60,7 +60,8 @@ void unpool(BodyCall& c, int n) {
   flat.push_back(1), spread.push_back(1);
   for (int a = 0; a < n; ++a) {
     flat[2] *= x.shape()[2 + a];
-    spread[2] *= size[a];
+    if (__builtin_mul_overflow(spread[2], size[a], &spread[2]))
+      fail_value("{}: the result would have the sizes {}, more elements than a 64-bit number counts.", op, size);
     whole.push_back(size[a]);
   }
   Tensor y = scatter_along(zeros_along(x, spread), reshape(index, flat), reshape(x, flat), 2, "set", op);
