@@ -31,11 +31,11 @@ Tensor at_least(const Tensor& x, double eps) { return add(x, sub(maximum(x.detac
 HOLON_OP(poisson_nll_loss,
          "poisson_nll_loss(Tensor input, Tensor target, *, bool log_input=True, bool full=False, float eps=1e-08, str "
          "reduction='mean') -> Tensor")
-    .doc(
-        "exp(input) - target input for the logarithms of a Poisson distribution's rates, or, unless log_input, input - "
-        "target log(input + eps) for the rates. full: with Stirling's approximation of log(target!) where target is "
-        "more than 1.",
-        "poisson_nll_loss(ones(2), ones(2))")
+    .doc("exp(input) - target input for the logarithms input [...] of a Poisson distribution's rates, or, unless "
+         "log_input, input - target log(input + eps) for the rates. full: with Stirling's approximation of "
+         "log(target!) where target is "
+         "more than 1.",
+         "poisson_nll_loss(ones(2), ones(2))")
     .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
