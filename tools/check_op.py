@@ -126,6 +126,16 @@ def rule(op):
     return (op["rule"] or MISSING) + (", linear" if op["linear"] else "")
 
 
+def second_derivative(op, root):
+    """By the test of all ops' samples, which lists those whose gradient has none."""
+    test = root / "tests/cpp/ops/second_derivative_test.cpp"
+    if not op["has_grad"] or not test.exists():
+        return "no"
+    table = test.read_text().partition("kWithoutSecondDerivative{")[2].partition("};")[0]
+    without = dict(re.findall(r'\{"(\w+)", "([^"]*)"\}', table))
+    return f"no: {without[op['name']]}" if op["name"] in without else "yes"
+
+
 def checklist(op, value_table, support=None, root=ROOT):
     """[(what, found)] of a row of describe_ops(). support: the rows of generate_support, if they are known."""
     public = is_public(op)
@@ -138,6 +148,7 @@ def checklist(op, value_table, support=None, root=ROOT):
         ("stubs", stubs(op, root)),
         ("sharding rule", rule(op)),
         ("gradient", "yes" if op["has_grad"] else "no"),
+        ("second derivative", second_derivative(op, root)),
         ("kernels", kernels(op, support)),
         ("promotes", ", ".join(op["promoted"]) or "no"),
         ("masks", ", ".join(op["masks"]) or "no"),

@@ -130,7 +130,7 @@ class Arg:
         m = re.match(r"(\w+)(?:\[(\d*)\])?", kind)
         self.base, self.repeat = m.group(1), int(m.group(2) or 0)
         self.tensor = self.base == "Tensor"
-        self.long_list = self.list and not self.tensor and self.name.endswith("sizes")
+        self.long_list = self.list and not self.tensor and self.name.endswith(("sizes", "lengths"))
 
     def cpp_type(self, field=False):
         if self.tensor:

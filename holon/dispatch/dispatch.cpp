@@ -20,6 +20,7 @@
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/redistribute_input.h"
 #include "holon/dispatch/signature.h"
+#include "holon/dispatch/views.h"
 #include "holon/op_names/cast.h"
 #include "holon/tensor/parameter.h"
 #include "holon/tensor/tracer.h"
@@ -228,6 +229,7 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
     ViewCall call(op, attrs, *in[0], infer.out_[0].shape);
     op.view(call, array);
     outs.push_back(Tensor::local(std::move(array)));
+    track_view(op, attrs, inputs[0], outs[0], false);
     return;
   }
   SmallVec<Array*, 3> out;
@@ -407,6 +409,7 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Sc
     outs.push_back(Tensor::global({}, call.out[o].shape, call.out[o].dtype, call.signature.out[o]));
   if (Tracer* trace = tracer()) [[unlikely]]
     return trace->op(op, attrs, inputs, outs);
+  if (op.view) track_view(op, attrs, inputs[0], outs[0], call.redistributed != 0);
   if (!call.local.member) return;
   SmallVec<const Array*, 4> in;
   for (auto& t : inputs) in.push_back(t.defined() ? &t.array() : &kUndefined);

@@ -1,14 +1,19 @@
 #include <algorithm>
+#include <array>
+#include <string_view>
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/on_device.h"
+#include "holon/dispatch/record.h"
 #include "holon/dispatch/redistribute_input.h"
+#include "holon/dispatch/views.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/device.h"
 #include "holon/op_names/cast.h"
+#include "holon/op_names/create.h"
 #include "holon/op_names/shape.h"
 #include "holon/tensor/tracer.h"
 
@@ -87,10 +92,31 @@ Tensor copy_of(const Tensor& t) {
 }
 
 void take_place_on_tape(const Tensor& self, const Tensor& result) {
-  if (!result.requires_grad()) return;
-  self.impl()->requires_grad = true;
-  self.impl()->grad_fn = result.impl()->grad_fn;
-  self.impl()->output_index = result.impl()->output_index;
+  if (!grad_enabled() || !is_floating(self.dtype())) return;
+  if (is_tracked_view(self)) return record_write(self, result);
+  if (result.requires_grad()) {
+    self.impl()->requires_grad = true;
+    self.impl()->grad_fn = result.impl()->grad_fn;
+    self.impl()->output_index = result.impl()->output_index;
+  } else if (self.requires_grad()) {
+    // The old value is gone, and its gradient is 0.
+    std::array<Tensor, 1> overwritten{self};
+    record(op::zero, {}, overwritten, overwritten);
+  }
+  record_views_again(self);
+}
+
+// mul_(x, 2) is the same to a user as mul_(x, y).
+std::string_view as_called(std::string_view op) {
+  if (op.ends_with("_scalar")) op.remove_suffix(7);
+  return op;
+}
+
+// Whether an element of memory is at two places of the array.
+bool repeats(const Array& a) {
+  for (int d = 0; d < a.ndim(); ++d)
+    if (a.strides[d] == 0 && a.shape[d] > 1) return true;
+  return false;
 }
 
 void write_symbolic(Tracer& trace, const char* op, const Tensor& self, const Tensor& result) {
@@ -107,13 +133,21 @@ void write_symbolic(Tracer& trace, const char* op, const Tensor& self, const Ten
 
 }  // namespace
 
-void check_in_place(const char* op, const Tensor& self) {
+void check_in_place(const char* called, const Tensor& self) {
+  const std::string_view op = as_called(called);
+  const Tensor base = base_of(self);
   if (self.requires_grad() && self.is_leaf())
     fail_runtime("{}_: a leaf tensor {} that requires grad cannot be changed in place while ops are recorded. Do it "
                  "under no_grad().",
                  op, self.shape());
-  if (self.impl()->grad_fn && try_find_op(self.impl()->grad_fn->name()) &&
-      try_find_op(self.impl()->grad_fn->name())->view)
+  const bool of_leaf =
+      base.defined() ? base.is_leaf() && base.requires_grad() : is_recorded_view(self) && is_parameter(self);
+  if (of_leaf)
+    fail_runtime(
+        "{}_: a view {} of a leaf tensor that requires grad cannot be changed in place while ops are recorded. "
+        "Do it under no_grad().",
+        op, self.shape());
+  if (!is_tracked_view(self) && is_recorded_view(self))
     fail_runtime("{}_: a view (made by {}) cannot be changed in place while ops are recorded: its gradient would be "
                  "lost. Use {}() "
                  "instead, or no_grad().",
@@ -145,7 +179,12 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
   if (!tracer()) [[likely]]
     for (auto& t : inputs)
       if (t.defined()) t.require_value(op.public_name());
-  bool recording = grad_enabled() && any_requires_grad(inputs);
+  if (self.array().defined() && repeats(self.array()))
+    fail_runtime("{}_: several elements of the tensor {} are at one place in memory (after expand()). Change a clone() "
+                 "instead.",
+                 as_called(op.public_name()), self.shape());
+  const Tensor base = base_of(self);
+  bool recording = grad_enabled() && (any_requires_grad(inputs) || (base.defined() && base.requires_grad()));
   if (recording) check_in_place(op.public_name(), self);
   if (!recording && !tracer() && (try_direct(op, inputs, attrs) || try_copy(op, inputs, attrs))) return self;
   // The gradient reads the tensor as it was, also where it is another input too.

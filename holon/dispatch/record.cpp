@@ -116,6 +116,11 @@ void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs,
 
 bool shows_parameter(const OpDef& op) { return op.view || &op == op::cast; }
 
+bool is_recorded_view(const Tensor& t) {
+  const Node* node = t.impl()->grad_fn.get();
+  return node && typeid(*node) == typeid(OpNode) && static_cast<const OpNode*>(node)->op().view;
+}
+
 bool is_parameter(const Tensor& t) {
   if (!t.impl()->grad_fn) return t.impl()->requires_grad || is_marked_parameter(t);
   const Node* node = t.impl()->grad_fn.get();

@@ -13,6 +13,8 @@ void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs,
 
 // A parameter (frozen ones too), or a window on one, or one in another dtype.
 bool is_parameter(const Tensor& t);
+// Whether a recorded op has made it as a view.
+bool is_recorded_view(const Tensor& t);
 // The op makes such a thing of its first input.
 bool shows_parameter(const OpDef& op);
 

@@ -25,6 +25,8 @@ int64_t pool_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t pad_
 void max_pool2d(const Array& x, const Pool2d& pool, Array& out, Array* index = nullptr);
 // dx = dy sent to the places that index (of either kind) names, zeros elsewhere.
 void max_pool2d_backward(const Array& dy, const Array& index, const Pool2d& pool, Array& dx);
+// out = x at the places that index (of either kind, of out's shape) names.
+void max_pool2d_gather(const Array& x, const Array& index, const Pool2d& pool, Array& out);
 
 // Floating types only.
 void avg_pool2d(const Array& x, const Pool2d& pool, Array& out);

@@ -46,4 +46,22 @@ class Dropout3d : public Layer<Dropout3d> {
   double p_;
 };
 
+// Dropout for networks of selu, which keeps mean 0 and variance 1: of elements, or of whole channels of [n, c, ...].
+class AlphaDropout : public Layer<AlphaDropout> {
+ public:
+  explicit AlphaDropout(double p = 0.5) : p_(checked_probability(p, "AlphaDropout")) {}
+  Tensor forward(const Tensor& x) const { return alpha_dropout(x, p_, is_training()); }
+
+ private:
+  double p_;
+};
+class FeatureAlphaDropout : public Layer<FeatureAlphaDropout> {
+ public:
+  explicit FeatureAlphaDropout(double p = 0.5) : p_(checked_probability(p, "FeatureAlphaDropout")) {}
+  Tensor forward(const Tensor& x) const { return feature_alpha_dropout(x, p_, is_training()); }
+
+ private:
+  double p_;
+};
+
 }  // namespace holon::nn

@@ -11,6 +11,7 @@
 #include "holon/nn/linear.h"
 #include "holon/nn/loss.h"
 #include "holon/nn/norm.h"
+#include "holon/nn/packed.h"
 #include "holon/nn/pooling.h"
 #include "holon/nn/rnn.h"
 #include "holon/nn/sparse.h"

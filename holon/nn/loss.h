@@ -3,8 +3,11 @@
 
 #include "holon/nn/module.h"
 #include "holon/ops/class_loss.h"
+#include "holon/ops/ctc.h"
 #include "holon/ops/layers.h"
+#include "holon/ops/likelihood_loss.h"
 #include "holon/ops/loss.h"
+#include "holon/ops/margin_loss.h"
 
 namespace holon::nn {
 
@@ -200,6 +203,101 @@ class TripletMarginLoss : public Layer<TripletMarginLoss> {
   double margin_, p_, eps_;
   bool swap_;
   std::string reduction_;
+};
+
+// Of the logarithms of rates (of rates themselves unless log_input) and counts. full: with Stirling's approximation of
+// what depends on the counts only.
+class PoissonNLLLoss : public Layer<PoissonNLLLoss> {
+ public:
+  explicit PoissonNLLLoss(const PoissonNllLossOptions& o = {})
+      : log_input_(o.log_input), full_(o.full), eps_(o.eps), reduction_(o.reduction) {}
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return poisson_nll_loss(input, target,
+                            {.log_input = log_input_, .full = full_, .eps = eps_, .reduction = reduction_});
+  }
+
+ private:
+  bool log_input_, full_;
+  double eps_;
+  std::string reduction_;
+};
+
+// Of means, values and variances. full: with the constant log(2 pi) / 2; eps: the least variance.
+class GaussianNLLLoss : public Layer<GaussianNLLLoss> {
+ public:
+  explicit GaussianNLLLoss(bool full = false, double eps = 1e-6, std::string_view reduction = "mean")
+      : full_(full), eps_(eps), reduction_(reduction) {}
+  Tensor forward(const Tensor& input, const Tensor& target, const Tensor& var) const {
+    return gaussian_nll_loss(input, target, var, full_, eps_, reduction_);
+  }
+
+ private:
+  bool full_;
+  double eps_;
+  std::string reduction_;
+};
+
+// max(0, margin - the target's score + another's)^p, p being 1 or 2. weight: one number for each class.
+class MultiMarginLoss : public Layer<MultiMarginLoss> {
+ public:
+  explicit MultiMarginLoss(int64_t p = 1, double margin = 1, const Tensor& weight = {},
+                           std::string_view reduction = "mean")
+      : p_(p), margin_(margin), reduction_(reduction) {
+    if (weight.defined()) this->weight = register_buffer("weight", weight);
+  }
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return multi_margin_loss(input, target, p_, margin_, weight, reduction_);
+  }
+  Buffer weight;
+
+ private:
+  int64_t p_;
+  double margin_;
+  std::string reduction_;
+};
+
+// max(0, 1 - a target's score + another's), of several targets in a row up to the first negative one.
+class MultiLabelMarginLoss : public Layer<MultiLabelMarginLoss> {
+ public:
+  explicit MultiLabelMarginLoss(std::string_view reduction = "mean") : reduction_(reduction) {}
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return multilabel_margin_loss(input, target, {.reduction = reduction_});
+  }
+
+ private:
+  std::string reduction_;
+};
+
+// The mean over the classes of the binary cross-entropy of logits. weight: one number for each class.
+class MultiLabelSoftMarginLoss : public Layer<MultiLabelSoftMarginLoss> {
+ public:
+  explicit MultiLabelSoftMarginLoss(const Tensor& weight = {}, std::string_view reduction = "mean")
+      : reduction_(reduction) {
+    if (weight.defined()) this->weight = register_buffer("weight", weight);
+  }
+  Tensor forward(const Tensor& input, const Tensor& target) const {
+    return multilabel_soft_margin_loss(input, target, weight, {.reduction = reduction_});
+  }
+  Buffer weight;
+
+ private:
+  std::string reduction_;
+};
+
+// Of log probabilities [steps, n, classes] and labels without alignment; see ctc_loss.
+class CTCLoss : public Layer<CTCLoss> {
+ public:
+  explicit CTCLoss(int64_t blank = 0, std::string_view reduction = "mean", bool zero_infinity = false)
+      : blank_(blank), reduction_(reduction), zero_infinity_(zero_infinity) {}
+  Tensor forward(const Tensor& log_probs, const Tensor& targets, const Tensor& input_lengths,
+                 const Tensor& target_lengths) const {
+    return ctc_loss(log_probs, targets, input_lengths, target_lengths, blank_, reduction_, zero_infinity_);
+  }
+
+ private:
+  int64_t blank_;
+  std::string reduction_;
+  bool zero_infinity_;
 };
 
 // Not losses, but what some are made of: the cosine of the angle between two rows, and the p-norm of their difference.

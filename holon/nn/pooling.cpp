@@ -3,6 +3,7 @@
 #include "holon/base/error.h"
 #include "holon/nn/weights.h"
 #include "holon/ops/pool.h"
+#include "holon/ops/unpool.h"
 
 namespace holon::nn {
 
@@ -74,9 +75,28 @@ Tensor AdaptiveMaxPool<kAxes>::forward(const Tensor& x) const {
     return adaptive_max_pool3d(x, output_size_)[0];
 }
 
+template <int kAxes>
+MaxUnpool<kAxes>::MaxUnpool(const Dims& kernel, const MaxUnpoolOptions& o)
+    : kernel_(sizes_of(kernel, kAxes, "MaxUnpool", "kernel")),
+      stride_(o.stride.empty() ? kernel_ : sizes_of(o.stride, kAxes, "MaxUnpool", "stride")),
+      padding_(sizes_of(o.padding, kAxes, "MaxUnpool", "padding")) {}
+
+template <int kAxes>
+Tensor MaxUnpool<kAxes>::forward(const Tensor& x, const Tensor& indices, std::optional<Dims> output_size) const {
+  if constexpr (kAxes == 1)
+    return max_unpool1d(x, indices, kernel_, stride_, padding_, output_size);
+  else if constexpr (kAxes == 2)
+    return max_unpool2d(x, indices, kernel_, stride_, padding_, output_size);
+  else
+    return max_unpool3d(x, indices, kernel_, stride_, padding_, output_size);
+}
+
 template class MaxPool<1>;
 template class MaxPool<2>;
 template class MaxPool<3>;
+template class MaxUnpool<1>;
+template class MaxUnpool<2>;
+template class MaxUnpool<3>;
 template class AvgPool<1>;
 template class AvgPool<2>;
 template class AvgPool<3>;

@@ -31,6 +31,28 @@ using MaxPool1d = MaxPool<1>;
 using MaxPool2d = MaxPool<2>;
 using MaxPool3d = MaxPool<3>;
 
+struct MaxUnpoolOptions {
+  Dims stride{};  // the kernel's sizes if empty
+  Dims padding{0};
+};
+
+// Zeros with x at the places that a max pool gave as indices.
+template <int kAxes>
+class MaxUnpool : public Layer<MaxUnpool<kAxes>> {
+ public:
+  explicit MaxUnpool(const Dims& kernel, const MaxUnpoolOptions& options = {});
+  // Of the same size along all axes.
+  explicit MaxUnpool(int64_t kernel, const MaxUnpoolOptions& options = {}) : MaxUnpool(Dims{kernel}, options) {}
+  // output_size: the sizes before the pool, where several have the same result.
+  Tensor forward(const Tensor& x, const Tensor& indices, std::optional<Dims> output_size = {}) const;
+
+ private:
+  Dims kernel_, stride_, padding_;
+};
+using MaxUnpool1d = MaxUnpool<1>;
+using MaxUnpool2d = MaxUnpool<2>;
+using MaxUnpool3d = MaxUnpool<3>;
+
 struct AvgPoolOptions {
   Dims stride{};  // the kernel's sizes if empty
   Dims padding{0};

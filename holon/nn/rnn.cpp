@@ -7,7 +7,10 @@
 #include "holon/nn/init.h"
 #include "holon/nn/weights.h"
 #include "holon/ops/create.h"
+#include "holon/ops/index.h"
+#include "holon/ops/packed.h"
 #include "holon/ops/rnn.h"
+#include "holon/ops/values.h"
 
 namespace holon::nn {
 namespace {
@@ -24,6 +27,16 @@ Tensor zero_state(const Tensor& x, const Dims& shape) {
   return zeros(
       shape,
       {.placement = x.placement(), .sbp = NdSbp::filled(x.nd_sbp().size(), sbp::broadcast()), .dtype = x.dtype()});
+}
+
+// The results of the padded steps of x, packed as x is.
+PackedSequence packed_like(const Tensor& y, const PackedSequence& x) {
+  return {pack_padded_sequence(y, to_vector<int64_t>(lengths_of(x))).data, x.batch_sizes, x.sorted_indices,
+          x.unsorted_indices};
+}
+
+Tensor in_given_order(const Tensor& state, const PackedSequence& x) {
+  return x.unsorted_indices.defined() ? index_select(state, 1, x.unsorted_indices) : state;
 }
 
 }  // namespace
@@ -50,12 +63,12 @@ Recurrent::Recurrent(int64_t input_size, int64_t hidden_size, int64_t gates, con
     }
 }
 
-std::vector<Tensor> Recurrent::arguments(const Tensor& x, std::vector<Tensor> states) const {
+std::vector<Tensor> Recurrent::arguments(const Tensor& x, std::vector<Tensor> states, bool batch_first) const {
   if (x.ndim() != 2 && x.ndim() != 3)
     fail_value("a recurrent layer: x must be [length, batch, width], or [length, width] for one sample; found {}.",
                x.shape());
   Dims shape{options_.num_layers * (options_.bidirectional ? 2 : 1)};
-  if (x.ndim() == 3) shape.push_back(x.shape()[options_.batch_first ? 0 : 1]);
+  if (x.ndim() == 3) shape.push_back(x.shape()[batch_first ? 0 : 1]);
   shape.push_back(hidden_size_);
   std::vector<Tensor> all{x};
   for (Tensor& state : states) {
@@ -68,18 +81,40 @@ std::vector<Tensor> Recurrent::arguments(const Tensor& x, std::vector<Tensor> st
   return all;
 }
 
+std::vector<Tensor> Recurrent::arguments(const PackedSequence& x, std::vector<Tensor> states) const {
+  for (Tensor& state : states)
+    if (state.defined() && x.sorted_indices.defined() && state.size(-2) == x.sorted_indices.numel())
+      state = index_select(state, state.ndim() - 2, x.sorted_indices);
+  return arguments(pad_packed_sequence(x.data, to_vector<int64_t>(x.batch_sizes)).padded, std::move(states), false);
+}
+
 LSTM::LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& o)
     : Recurrent(input_size, hidden_size, 4, o) {}
 std::array<Tensor, 3> LSTM::operator()(const Tensor& x, const Tensor& h0, const Tensor& c0) const {
   auto& o = options_;
-  return lstm(arguments(x, {h0, c0}), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional, o.batch_first);
+  return lstm(arguments(x, {h0, c0}, o.batch_first), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional,
+              o.batch_first);
+}
+std::tuple<PackedSequence, Tensor, Tensor> LSTM::operator()(const PackedSequence& x, const Tensor& h0,
+                                                            const Tensor& c0) const {
+  auto& o = options_;
+  auto [y, h, c] = lstm(arguments(x, {h0, c0}), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional, false,
+                        to_vector<int64_t>(x.batch_sizes));
+  return {packed_like(y, x), in_given_order(h, x), in_given_order(c, x)};
 }
 
 GRU::GRU(int64_t input_size, int64_t hidden_size, const RecurrentOptions& o)
     : Recurrent(input_size, hidden_size, 3, o) {}
 std::array<Tensor, 2> GRU::operator()(const Tensor& x, const Tensor& h0) const {
   auto& o = options_;
-  return gru(arguments(x, {h0}), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional, o.batch_first);
+  return gru(arguments(x, {h0}, o.batch_first), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional,
+             o.batch_first);
+}
+std::pair<PackedSequence, Tensor> GRU::operator()(const PackedSequence& x, const Tensor& h0) const {
+  auto& o = options_;
+  auto [y, h] = gru(arguments(x, {h0}), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional, false,
+                    to_vector<int64_t>(x.batch_sizes));
+  return {packed_like(y, x), in_given_order(h, x)};
 }
 
 RNN::RNN(int64_t input_size, int64_t hidden_size, const RecurrentOptions& o, std::string_view nonlinearity)
@@ -87,7 +122,15 @@ RNN::RNN(int64_t input_size, int64_t hidden_size, const RecurrentOptions& o, std
 std::array<Tensor, 2> RNN::operator()(const Tensor& x, const Tensor& h0) const {
   auto& o = options_;
   auto run = relu_ ? rnn_relu : rnn_tanh;
-  return run(arguments(x, {h0}), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional, o.batch_first);
+  return run(arguments(x, {h0}, o.batch_first), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional,
+             o.batch_first, {});
+}
+std::pair<PackedSequence, Tensor> RNN::operator()(const PackedSequence& x, const Tensor& h0) const {
+  auto& o = options_;
+  auto run = relu_ ? rnn_relu : rnn_tanh;
+  auto [y, h] = run(arguments(x, {h0}), o.bias, o.num_layers, o.dropout, is_training(), o.bidirectional, false,
+                    to_vector<int64_t>(x.batch_sizes));
+  return {packed_like(y, x), in_given_order(h, x)};
 }
 
 Cell::Cell(int64_t input_size, int64_t hidden_size, int64_t gates, const CellOptions& o) : hidden_size_(hidden_size) {

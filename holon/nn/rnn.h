@@ -3,9 +3,13 @@
 
 #include <array>
 #include <optional>
+#include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "holon/nn/module.h"
+#include "holon/nn/packed.h"
 
 namespace holon::nn {
 
@@ -26,7 +30,9 @@ class Recurrent : public Layer<Recurrent> {
  protected:
   Recurrent(int64_t input_size, int64_t hidden_size, int64_t gates, const RecurrentOptions& options);
   // x, the states (zeros where they are undefined), then the weights, as the ops take them.
-  std::vector<Tensor> arguments(const Tensor& x, std::vector<Tensor> states) const;
+  std::vector<Tensor> arguments(const Tensor& x, std::vector<Tensor> states, bool batch_first) const;
+  // The same of packed sequences, which are padded for it: [l, n, input_size].
+  std::vector<Tensor> arguments(const PackedSequence& x, std::vector<Tensor> states) const;
   RecurrentOptions options_;
 
  private:
@@ -41,6 +47,9 @@ class LSTM : public Recurrent {
   LSTM(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {});
   // {y, h, c}
   std::array<Tensor, 3> operator()(const Tensor& x, const Tensor& h0 = {}, const Tensor& c0 = {}) const;
+  // Of sequences of unlike lengths: the last states are those at each sequence's end, in the batch's own order.
+  std::tuple<PackedSequence, Tensor, Tensor> operator()(const PackedSequence& x, const Tensor& h0 = {},
+                                                        const Tensor& c0 = {}) const;
 };
 
 class GRU : public Recurrent {
@@ -48,6 +57,7 @@ class GRU : public Recurrent {
   GRU(int64_t input_size, int64_t hidden_size, const RecurrentOptions& options = {});
   // {y, h}
   std::array<Tensor, 2> operator()(const Tensor& x, const Tensor& h0 = {}) const;
+  std::pair<PackedSequence, Tensor> operator()(const PackedSequence& x, const Tensor& h0 = {}) const;
 };
 
 class RNN : public Recurrent {
@@ -57,6 +67,7 @@ class RNN : public Recurrent {
       std::string_view nonlinearity = "tanh");
   // {y, h}
   std::array<Tensor, 2> operator()(const Tensor& x, const Tensor& h0 = {}) const;
+  std::pair<PackedSequence, Tensor> operator()(const PackedSequence& x, const Tensor& h0 = {}) const;
 
  private:
   bool relu_;

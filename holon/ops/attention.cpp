@@ -11,6 +11,7 @@
 
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/attention.h"
+#include "holon/ops/attention_gradients.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
@@ -121,6 +122,13 @@ Tensor attention_by_scores(const BodyCall& c, const Tensor& q, const Tensor& k, 
   Tensor scores = add(matmul(mul(q, scale), transpose(k, -2, -1)), mask);
   Tensor p = softmax(scores, -1);
   return matmul(dropout(p, c.f("dropout_p"_attr), true), v);
+}
+
+// Of attention_flash and attention_dropout, where backward is recorded itself.
+void grad_by_ops(Grad& g, const AttentionScores& of) {
+  auto d = attention_gradients(g.dy(), g.x(0), g.x(1), g.x(2), g.x(3), of);
+  for (size_t i : {0, 1, 2})
+    if (g.needs(i)) g.dx(i, d[i]);
 }
 
 Dims leading(const Dims& shape) {
@@ -258,6 +266,8 @@ HOLON_OP(attention_flash,
     })
     .saves({0, 1, 2, 3}, {0, 1})
     .grad([](Grad& g) {
+      if (!g.has_dy()) return;
+      if (grad_enabled()) return grad_by_ops(g, {g.b("is_causal"_attr), g.f("scale"_attr)});
       auto d = attention_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"_attr),
                                   g.f("scale"_attr));
       for (size_t i : {0, 1, 2})
@@ -291,6 +301,11 @@ HOLON_OP(attention_dropout,
     })
     .saves({0, 1, 2, 3}, {0, 1})
     .grad([](Grad& g) {
+      if (!g.has_dy()) return;
+      if (grad_enabled())
+        return grad_by_ops(g,
+                           {g.b("is_causal"_attr), g.f("scale"_attr), g.f("dropout_p"_attr), g.i("seed"_attr),
+                            g.i("counter"_attr)});
       auto d =
           attention_dropout_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.b("is_causal"_attr),
                                      g.f("scale"_attr), g.f("dropout_p"_attr), g.i("seed"_attr), g.i("counter"_attr));

@@ -13,6 +13,7 @@
 #include "holon/ops/cast.h"
 #include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
+#include "holon/ops/norm_gradients.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/rules.h"
 #include "holon/ops/shape.h"
@@ -55,6 +56,52 @@ Tensor batch_norm_fixed(const Tensor& x, const Tensor& mean, const Tensor& var, 
                         const Tensor& bias, double eps) {
   DType dtype = statistics_dtype(x.dtype());
   return batch_norm_apply(x, as(mean.detach(), dtype), rsqrt(add(as(var.detach(), dtype), eps)), weight, bias, 0);
+}
+
+// One number for each channel of x, to multiply with it.
+Tensor along_channels(const Tensor& t, const Dims& x) {
+  Dims shape = Dims::filled(x.size(), 1);
+  shape[1] = x[1];
+  return reshape(t, shape);
+}
+
+Tensor channel_sums(const Tensor& t) {
+  Dims axes;
+  for (int a = 0; a < t.ndim(); ++a)
+    if (a != 1) axes.push_back(a);
+  return sum(t, axes);
+}
+
+// The gradients of batch_norm_apply by ops.
+void grad_by_ops(Grad& g) {
+  const Dims& shape = g.in_shape();
+  const Tensor dy = in_norm_dtype(g.dy()), rstd = along_channels(g.x(2), shape);
+  const Tensor weighted = g.x(3).defined() ? mul(dy, along_channels(in_norm_dtype(g.x(3)), shape)) : dy;
+  NormGradients d;
+  if (g.i("count"_attr)) {
+    Dims axes;
+    for (int a = 0; a < shape.size(); ++a)
+      if (a != 1) axes.push_back(a);
+    d = norm_gradients(weighted, g.x(0), rstd, axes, true);
+  } else {
+    d = {mul(weighted, rstd), mul(sub(in_norm_dtype(g.x(0)), along_channels(g.x(1), shape)), rstd)};
+  }
+  if (g.needs(0)) g.dx(0, d.dx);
+  if (g.needs(3)) g.dx(3, channel_sums(mul(dy, d.normalised)));
+  if (g.needs(4)) g.dx(4, channel_sums(dy));
+}
+
+// The gradients of group_norm_stats by ops.
+void group_grad_by_ops(Grad& g) {
+  const Dims& shape = g.in_shape();
+  const int64_t groups = g.i("groups"_attr);
+  const Tensor dy = in_norm_dtype(g.dy());
+  const Tensor weighted = g.x(1).defined() ? mul(dy, along_channels(in_norm_dtype(g.x(1)), shape)) : dy;
+  const Dims rows{shape[0], groups, shape[0] * groups > 0 ? shape.numel() / (shape[0] * groups) : 0};
+  auto d = norm_gradients(reshape(weighted, rows), reshape(g.x(0), rows), unsqueeze(g.y(2), 2), {2}, true);
+  if (g.needs(0)) g.dx(0, reshape(d.dx, shape));
+  if (g.needs(1)) g.dx(1, channel_sums(mul(dy, reshape(d.normalised, shape))));
+  if (g.needs(2)) g.dx(2, channel_sums(dy));
 }
 
 }  // namespace
@@ -171,6 +218,7 @@ HOLON_OP(batch_norm_apply,
     .grad([](Grad& g) {
       bool weights = g.needs(3) || g.needs(4);
       DType dtype = g.needs(3) ? g.in_dtype(3) : g.needs(4) ? g.in_dtype(4) : float32;
+      if (grad_enabled()) return grad_by_ops(g);
       if (g.i("count"_attr)) {
         auto d = batch_norm_backward(g.x(0), g.dy(), g.x(1), g.x(2), g.x(3),
                                      batch_norm_products(g.x(0), g.dy(), g.x(1)), g.i("count"_attr), dtype);
@@ -315,6 +363,8 @@ HOLON_OP(group_norm_stats,
     })
     .saves({0, 1}, {1, 2})
     .grad([](Grad& g) {
+      if (!g.has_dy()) return;
+      if (grad_enabled()) return group_grad_by_ops(g);
       DType dtype = g.needs(1) ? g.in_dtype(1) : g.n_in() > 2 && g.needs(2) ? g.in_dtype(2) : g.in_dtype(0);
       auto d = group_norm_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.x(1), g.i("groups"_attr), dtype);
       if (g.needs(0)) g.dx(0, d[0]);

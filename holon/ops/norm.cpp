@@ -10,9 +10,11 @@
 #include "holon/ops/cast.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/norm.h"
+#include "holon/ops/norm_gradients.h"
 #include "holon/ops/norm_rules.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/rules.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/unary.h"
 
 namespace holon::ops {
@@ -52,6 +54,18 @@ Dims row_shape(const BodyCall& c, size_t n_weights) {
       fail_value("{}: {} has shape {}, normalized_shape is {}. They must be the same.", c.op().name(),
                  i == 1 ? "weight" : "bias", c.in(i).shape(), shape);
   return shape;
+}
+
+// Gradients in x and weight by ops, of layer_norm (centred) or rms_norm.
+void grad_by_ops(Grad& g, const Tensor& rstd, bool centred) {
+  const int n = g.in_shape().size(), count = static_cast<int>(g.i("axes"_attr));
+  Dims axes, rows = rstd.shape();
+  for (int a = n - count; a < n; ++a) axes.push_back(a), rows.push_back(1);
+  const Tensor& w = g.x(1);
+  const Tensor dy = in_norm_dtype(g.dy());
+  auto d = norm_gradients(w.defined() ? mul(dy, in_norm_dtype(w)) : dy, g.x(0), reshape(rstd, rows), axes, centred);
+  if (g.needs(0)) g.dx(0, d.dx);
+  if (g.needs(1)) g.dx(1, reduce_to(mul(dy, d.normalised), g.in_shape(1)));
 }
 
 }  // namespace
@@ -144,6 +158,12 @@ HOLON_OP(layer_norm_stats,
     })
     .saves({0, 1}, {1, 2})
     .grad([](Grad& g) {
+      if (!g.has_dy()) return;
+      if (grad_enabled()) {
+        grad_by_ops(g, g.y(2), true);
+        if (g.needs(2)) g.dx(2, reduce_to(g.dy(), g.in_shape(2)));
+        return;
+      }
       if (!g.needs(1) && !g.needs(2) && !g.x(1).defined())
         return g.dx(0, layer_norm_plain_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.i("axes"_attr)));
       auto d = layer_norm_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.x(1), g.i("axes"_attr));
@@ -219,6 +239,11 @@ HOLON_OP(rms_norm_stats, "rms_norm_stats(Tensor x, Tensor? weight, int axes, flo
     })
     .saves({0, 1}, {1})
     .grad([](Grad& g) {
+      if (!g.has_dy()) return;
+      if (grad_enabled()) {
+        grad_by_ops(g, g.y(1), false);
+        return;
+      }
       auto d = rms_norm_backward(g.dy(), g.x(0), g.y(1), g.x(1), g.i("axes"_attr));
       if (g.needs(0)) g.dx(0, d[0]);
       if (g.needs(1)) g.dx(1, d[1]);

@@ -317,7 +317,36 @@ HOLON_OP(max_pool2d_backward,
     .rule("n c H W, n c H W -> n c I J")
     .linear_in({0})
     .layout(Layout::kLikeInput)
-    .kernel([](KernelCall& c) { kernels::max_pool2d_backward(c.in(0), c.in(1), max_pool_of(c), c.out()); });
+    .kernel([](KernelCall& c) { kernels::max_pool2d_backward(c.in(0), c.in(1), max_pool_of(c), c.out()); })
+    .saves({1})
+    .grad([](Grad& g) {
+      if (g.needs(0))
+        g.dx(0,
+             max_pool2d_gather(g.dy(), g.x(1), Dims(g.ints("kernel_size"_attr)), Dims(g.ints("stride"_attr)),
+                               Dims(g.ints("padding"_attr)), Dims(g.ints("dilation"_attr))));
+    });
+HOLON_OP(
+    max_pool2d_gather,
+    "max_pool2d_gather(Tensor x, Tensor index, int[2] kernel_size, int[2] stride, int[2] padding, int[2] dilation) "
+    "-> Tensor")
+    .doc("The elements of x at the places of max_pool2d's maxima: the gradient of its gradient.")
+    .hidden()
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      c.require(c.ndim(0) == 4 && c.ndim(1) == 4 && c.shape(0)[0] == c.shape(1)[0] && c.shape(0)[1] == c.shape(1)[1],
+                "x and index do not match", "It is internal to max_pool2d: call that one.");
+      c.out(c.shape(1), c.dtype_of(0));
+    })
+    .rule("n c H W, n c I J -> n c I J")
+    .linear_in({0})
+    .kernel([](KernelCall& c) { kernels::max_pool2d_gather(c.in(0), c.in(1), max_pool_of(c), c.out()); })
+    .saves({1})
+    .grad([](Grad& g) {
+      if (g.needs(0))
+        g.dx(0,
+             max_pool2d_backward(g.dy(), g.x(1), Dims(g.ints("kernel_size"_attr)), Dims(g.ints("stride"_attr)),
+                                 Dims(g.ints("padding"_attr)), Dims(g.ints("dilation"_attr)), g.in_shape(0)));
+    });
 
 HOLON_OP(avg_pool1d,
          "avg_pool1d(Tensor x, int[1] kernel_size, int[1]? stride=None, int[1] padding=0, bool ceil_mode=False, bool "

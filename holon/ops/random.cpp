@@ -3,9 +3,12 @@
 #include "holon/kernels/random.h"
 #include "holon/internal_ops/random.h"
 
+#include <cmath>
+
 #include "holon/kernels/copy.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"
+#include "holon/ops/compare.h"
 #include "holon/ops/create.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/random.h"
@@ -79,16 +82,8 @@ int64_t largest_integer(DType t) {
   }
 }
 
-// A mask over the leading `axes` axes of x, alike along the others: whole channels are kept or dropped.
-Tensor drop_channels(const BodyCall& c, int axes, int least) {
-  const Tensor& x = c.in(0);
-  double p = c.f("p"_attr);
-  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability must be from 0 to 1.", c.op().name(), p);
-  if (x.ndim() < least || x.ndim() > least + 1)
-    fail_value("{}: x has shape {}; it takes [n, c, ...] or [c, ...] with {} axes or {}.", c.op().name(), x.shape(),
-               least, least + 1);
-  if (!c.b("training"_attr) || p == 0) return x;
-  int channels = x.ndim() == least ? axes - 1 : axes;
+// A draw of dropout for the first `channels` axes of x, the same along the others.
+Tensor channel_mask(const Tensor& x, int channels, double p) {
   Dims shape = x.shape();
   for (int a = channels; a < shape.size(); ++a) shape[a] = 1;
   OnesOptions o{.dtype = x.dtype()};
@@ -103,7 +98,37 @@ Tensor drop_channels(const BodyCall& c, int axes, int least) {
   } else {
     o.device = x.device();
   }
-  return mul(x, dropout_mask(ones(shape, o), p));
+  return dropout_mask(ones(shape, o), p);
+}
+
+// A mask over the leading `axes` axes of x, alike along the others: whole channels are kept or dropped.
+Tensor drop_channels(const BodyCall& c, int axes, int least) {
+  const Tensor& x = c.in(0);
+  double p = c.f("p"_attr);
+  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability must be from 0 to 1.", c.op().name(), p);
+  if (x.ndim() < least || x.ndim() > least + 1)
+    fail_value("{}: x has shape {}; it takes [n, c, ...] or [c, ...] with {} axes or {}.", c.op().name(), x.shape(),
+               least, least + 1);
+  if (!c.b("training"_attr) || p == 0) return x;
+  return mul(x, channel_mask(x, x.ndim() == least ? axes - 1 : axes, p));
+}
+
+// SELU's value far below 0, which alpha_dropout puts in place of what it drops; scaled and moved so that the mean and
+// variance of a standard normal x stay as they are (G. Klambauer et al., "Self-Normalizing Neural Networks", 2017).
+Tensor drop_to_alpha(const BodyCall& c, int channels) {
+  const Tensor& x = c.in(0);
+  const double p = c.f("p"_attr);
+  if (!(p >= 0 && p <= 1)) fail_value("{}: p is {}; a probability must be from 0 to 1.", c.op().name(), p);
+  if (!is_floating(x.dtype()))
+    fail_type("{}: x is {}; it takes floating point tensors only. Convert it first, e.g. x.to(float32).", c.op().name(),
+              name(x.dtype()));
+  if (!c.b("training"_attr) || p == 0) return x;
+  if (p == 1) return mul(x, 0.0);
+  constexpr double alpha = 1.7580993408473766;
+  const double a = 1 / std::sqrt((alpha * alpha * p + 1) * (1 - p));
+  Tensor kept = cast(ne(channel_mask(x, channels, p), 0.0), x.dtype());
+  Tensor moved = add(mul(kept, alpha * a), alpha * a * (p - 1));
+  return add(mul(mul(x, kept), a), moved);
 }
 
 // A partial sum has the draw on its first rank.
@@ -378,6 +403,21 @@ HOLON_OP(dropout3d, "dropout3d(Tensor x, float p=0.5, bool training=True) -> Ten
     .doc("dropout of whole channels of [n, c, d, h, w] or [c, d, h, w].", "dropout3d(ones(2, 3, 4, 4, 4), 0.0)")
     .function_only()
     .body([](BodyCall& c) { c.out.push_back(drop_channels(c, 2, 4)); });
+HOLON_OP(alpha_dropout, "alpha_dropout(Tensor x, float p=0.5, bool training=False) -> Tensor")
+    .doc(
+        "dropout for selu: with probability p the value of selu far below 0 in place of x [...], the result scaled and "
+        "moved so that mean 0 and variance 1 stay.",
+        "alpha_dropout(ones(2), 0.5, False)")
+    .function_only()
+    .body([](BodyCall& c) { c.out.push_back(drop_to_alpha(c, c.in(0).ndim())); });
+HOLON_OP(feature_alpha_dropout, "feature_alpha_dropout(Tensor x, float p=0.5, bool training=False) -> Tensor")
+    .doc("alpha_dropout of whole channels of [n, c, ...].", "feature_alpha_dropout(ones(2, 3, 4), 0.5, False)")
+    .function_only()
+    .body([](BodyCall& c) {
+      if (c.in(0).ndim() < 2)
+        fail_value("feature_alpha_dropout: x has shape {}; it takes [n, c, ...] with 2 axes or more.", c.in(0).shape());
+      c.out.push_back(drop_to_alpha(c, 2));
+    });
 // The mask is not kept: backward draws the same one again.
 HOLON_OP(dropout_mask, "dropout_mask(Tensor x, float p, *, int? seed=None, int? counter=None) -> Tensor")
     .doc("dropout by the given draw; also its gradient.")

@@ -12,12 +12,15 @@
 #include "holon/kernels/copy.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/flops.h"
+#include "holon/ops/index.h"
 #include "holon/ops/matmul.h"
 #include "holon/ops/random.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/rnn.h"
+#include "holon/ops/rnn_gradients.h"
 #include "holon/ops/rules.h"
 #include "holon/ops/shape.h"
+#include "holon/ops/whole.h"
 
 namespace holon::ops {
 namespace {
@@ -57,14 +60,53 @@ Tensor as_weights(const Tensor& t, const Tensor& weight) {
   return other && is_floating(t.dtype()) ? t.to(weight.dtype()) : t;
 }
 
-// One direction of one layer over x [T, B, I]: {y, h_n, c_n}.
+// Where sequences of a batch end: the index of each last step, [1, B, 1], and for the other direction which step comes
+// instead of which, [T, B, 1], the steps of a sequence in reverse and those beyond its end as they are.
+struct Ends {
+  Tensor last, reversed;
+};
+
+// By how many sequences have each step. Errors: sizes that rise, that are not the batch's or more than its steps.
+Ends ends_of(const char* op, const Tensor& x, std::span<const int64_t> sizes) {
+  const int64_t steps = x.shape()[0], batch = x.shape()[1];
+  bool fits = !sizes.empty() && static_cast<int64_t>(sizes.size()) <= steps && sizes[0] == batch;
+  for (size_t t = 0; fits && t < sizes.size(); ++t) fits = sizes[t] >= 1 && (t == 0 || sizes[t] <= sizes[t - 1]);
+  if (!fits)
+    fail_value(
+        "{}: {} batch_sizes, the first {}, do not fit the input {}: there is at most one for each step, the first "
+        "is the batch, and they fall to at least 1. Pass those of pack_padded_sequence.",
+        op, sizes.size(), sizes.empty() ? 0 : sizes[0], x.shape());
+  Array last = Array::empty({1, batch, 1}, int64), reversed = Array::empty({steps, batch, 1}, int64);
+  for (int64_t b = 0; b < batch; ++b) {
+    int64_t length = 0;
+    while (to_size(length) < sizes.size() && sizes[to_size(length)] > b) ++length;
+    last.data<int64_t>()[b] = length - 1;
+    for (int64_t t = 0; t < steps; ++t) reversed.data<int64_t>()[t * batch + b] = t < length ? length - 1 - t : t;
+  }
+  return {beside(x, last), beside(x, reversed)};
+}
+
+// The steps of x [T, B, I] that index [t, B, 1] names.
+Tensor steps_at(const Tensor& x, const Tensor& index) {
+  return gather(x, 0, expand(index, {index.shape()[0], x.shape()[1], x.shape()[2]}));
+}
+
+// One direction of one layer over x [T, B, I]: {y, h_n, c_n}. ends: of sequences that end before the last step.
 std::array<Tensor, 3> run(const char* op, const Tensor& x, const Tensor& h0, const Tensor& c0, const Weights& w,
-                          std::string_view mode, bool reverse) {
+                          std::string_view mode, bool reverse, const Ends& ends = {}) {
   int64_t hidden = h0.size(-1), width = hidden * kernels::rnn_gates(mode_of(mode));
   require_shape(op, "weight_ih", w.w_ih, {width, x.shape()[2]}, x.dtype());
   require_shape(op, "weight_hh", w.w_hh, {width, hidden}, x.dtype());
   if (w.b_ih.defined()) require_shape(op, "bias_ih", w.b_ih, {width}, x.dtype());
   if (w.b_hh.defined()) require_shape(op, "bias_hh", w.b_hh, {width}, x.dtype());
+  if (ends.last.defined()) {
+    // The other direction begins at each sequence's own end: it goes forward over the steps in reverse.
+    Tensor gates = linear(reverse ? steps_at(x, ends.reversed) : x, w.w_ih, w.b_ih);
+    auto out = rnn_sequence(gates, h0, c0, w.w_hh, w.b_hh, mode, false);
+    auto at_end = [&](const Tensor& t) { return squeeze(steps_at(t, ends.last), Dims{0}); };
+    return {reverse ? steps_at(out[0], ends.reversed) : out[0], at_end(out[0]),
+            mode == "lstm" ? at_end(out[1]) : Tensor()};
+  }
   auto out = rnn_sequence(linear(x, w.w_ih, w.b_ih), h0, c0, w.w_hh, w.b_hh, mode, reverse);
   int64_t last = reverse ? 0 : x.shape()[0] - 1;
   return {out[0], select(out[0], 0, last), mode == "lstm" ? select(out[1], 0, last) : Tensor()};
@@ -108,6 +150,11 @@ void layers_body(BodyCall& c, std::string_view mode) {
   Dims states{layers * ways, x.shape()[1], h0.shape()[2]};
   require_shape(op, "h0", h0, states, x.dtype());
   if (lstm) require_shape(op, "c0", c0, states, x.dtype());
+  Ends ends;
+  if (c.has("batch_sizes"_attr)) {
+    if (!batched) fail_value("{}: batch_sizes was given with a single sequence {}. Leave it out.", op, c.in(0).shape());
+    ends = ends_of(op, x, c.ints("batch_sizes"_attr));
+  }
   std::vector<Tensor> hs, cs;
   size_t at = first;
   for (int64_t layer = 0; layer < layers; ++layer) {
@@ -116,7 +163,7 @@ void layers_body(BodyCall& c, std::string_view mode) {
       Weights w{c.in(at), c.in(at + 1), biases ? c.in(at + 2) : Tensor(), biases ? c.in(at + 3) : Tensor()};
       int64_t k = layer * ways + way;
       auto [y, h, cell] =
-          run(op, as_weights(x, w.w_ih), select(h0, 0, k), lstm ? select(c0, 0, k) : Tensor(), w, mode, way == 1);
+          run(op, as_weights(x, w.w_ih), select(h0, 0, k), lstm ? select(c0, 0, k) : Tensor(), w, mode, way == 1, ends);
       sides.push_back(y);
       hs.push_back(h);
       if (lstm) cs.push_back(cell);
@@ -158,6 +205,15 @@ void cell_body(BodyCall& c, std::string_view mode) {
   for (size_t i = 1; i < (lstm ? 3u : 2u); ++i) c.out.push_back(batched ? out[i] : squeeze(out[i], Dims{0}));
 }
 
+// Of rnn_sequence's inputs, by those of its gates (hidden: of their hidden part) and first states.
+void gradients_of(Grad& g, const Tensor& gates, const Tensor& hidden, const Tensor& dh0, const Tensor& dc0) {
+  if (g.needs(0)) g.dx(0, gates);
+  if (g.needs(1)) g.dx(1, dh0);
+  if (g.needs(2)) g.dx(2, dc0);
+  if (g.needs(3)) g.dx(3, linear_weight_grad(hidden, states_before(g.y(0), g.x(1), g.b("reverse"_attr))));
+  if (g.needs(4)) g.dx(4, sum(hidden, Dims{0, 1}));
+}
+
 // The batch's axis of [T, B, H] and [B, H].
 void batch_rule(RuleCall& r, std::initializer_list<int> sequences, std::initializer_list<int> states,
                 std::initializer_list<int> out_sequences, std::initializer_list<int> out_states) {
@@ -174,18 +230,19 @@ void batch_rule(RuleCall& r, std::initializer_list<int> sequences, std::initiali
 
 HOLON_OP(lstm,
          "lstm(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool "
-         "batch_first) -> (Tensor, Tensor, Tensor)")
+         "batch_first, int[]? batch_sizes=None) -> (Tensor, Tensor, Tensor)")
     .doc("A long short-term memory over a sequence. tensors: the input [steps, batch, size], h0 and c0 [layers x "
          "directions, batch, units], then for each layer and direction weight_ih [4 units, size], "
-         "weight_hh [4 units, units] and, if has_biases, bias_ih and bias_hh, gates in the order i, f, g, o. Returns "
-         "the outputs, h_n and c_n.",
+         "weight_hh [4 units, units] and, if has_biases, bias_ih and bias_hh, gates in the order i, f, g, o. "
+         "batch_sizes: how many sequences, longest first, have each step, where some end early; of those the outputs "
+         "beyond the end mean nothing. Returns the outputs, h_n and c_n.",
          "lstm([ones(2, 2, 3), ones(1, 2, 4), ones(1, 2, 4), ones(16, 3), ones(16, 4)], False, 1, 0.0, False, False, "
          "False)[0].shape")
     .function_only()
     .body([](BodyCall& c) { layers_body(c, "lstm"); });
 HOLON_OP(gru,
          "gru(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool "
-         "batch_first) -> (Tensor, Tensor)")
+         "batch_first, int[]? batch_sizes=None) -> (Tensor, Tensor)")
     .doc("A gated recurrent unit over a sequence. tensors: as for lstm without c0, three gates in the order r, z, n. "
          "Returns the outputs [steps, batch, units] and h_n [layers x directions, batch, units].",
          "gru([ones(2, 2, 3), ones(1, 2, 4), ones(12, 3), ones(12, 4)], False, 1, 0.0, False, False, False)[0].shape")
@@ -193,7 +250,7 @@ HOLON_OP(gru,
     .body([](BodyCall& c) { layers_body(c, "gru"); });
 HOLON_OP(rnn_tanh,
          "rnn_tanh(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "
-         "bool batch_first) -> (Tensor, Tensor)")
+         "bool batch_first, int[]? batch_sizes=None) -> (Tensor, Tensor)")
     .doc(
         "h = tanh(x weight_ihᵀ + bias_ih + h weight_hhᵀ + bias_hh) over a sequence [steps, batch, size]. tensors: as "
         "for lstm without c0. Returns the outputs and h_n.",
@@ -202,7 +259,7 @@ HOLON_OP(rnn_tanh,
     .body([](BodyCall& c) { layers_body(c, "tanh"); });
 HOLON_OP(rnn_relu,
          "rnn_relu(Tensor[] tensors, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "
-         "bool batch_first) -> (Tensor, Tensor)")
+         "bool batch_first, int[]? batch_sizes=None) -> (Tensor, Tensor)")
     .doc(
         "As rnn_tanh, with relu: outputs [steps, batch, units] and h_n.",
         "rnn_relu([ones(2, 2, 3), ones(1, 2, 4), ones(4, 3), ones(4, 4)], False, 1, 0.0, False, False, False)[0].shape")
@@ -268,13 +325,13 @@ HOLON_OP(rnn_sequence,
       auto mode = g.text("mode"_attr);
       bool reverse = g.b("reverse"_attr), gru = mode == "gru";
       Tensor dc = mode == "lstm" ? g.dy(1) : Tensor();
+      const bool by_ops = grad_enabled() || g.has_dy(2);
+      if (by_ops) {
+        auto all = rnn_gradients({mode, reverse, g.y(0), g.y(1), g.y(2), g.x(1), g.x(2), g.x(3)}, g.dy(0), dc, g.dy(2));
+        return gradients_of(g, all.dgates, gru ? all.dhidden : all.dgates, all.dh0, all.dc0);
+      }
       auto d = rnn_sequence_backward(g.dy(0), dc, g.y(0), g.y(1), g.y(2), g.x(1), g.x(2), g.x(3), mode, reverse);
-      if (g.needs(0)) g.dx(0, d[0]);
-      if (g.needs(1)) g.dx(1, d[2]);
-      if (g.needs(2)) g.dx(2, d[3]);
-      const Tensor& gates = gru ? d[1] : d[0];
-      if (g.needs(3)) g.dx(3, linear_weight_grad(gates, states_before(g.y(0), g.x(1), reverse)));
-      if (g.needs(4)) g.dx(4, sum(gates, Dims{0, 1}));
+      gradients_of(g, d[0], gru ? d[1] : d[0], d[2], d[3]);
     });
 HOLON_OP(rnn_sequence_backward,
          "rnn_sequence_backward(Tensor? dy, Tensor? dc, Tensor y, Tensor c, Tensor saved, Tensor h0, Tensor? c0, "

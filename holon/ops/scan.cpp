@@ -6,6 +6,7 @@
 #include "holon/ops/unary.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "holon/kernels/copy.h"
 #include "holon/kernels/reduce.h"
@@ -15,8 +16,10 @@
 #include "holon/ops/compare.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/index.h"
+#include "holon/ops/reduce.h"
 #include "holon/ops/scan.h"
 #include "holon/ops/shape.h"
+#include "holon/ops/whole.h"
 
 namespace holon::ops {
 namespace {
@@ -63,6 +66,35 @@ void extremum(KernelCall& c) {
 
 Tensor as(const Tensor& t, DType dtype) { return t.dtype() == dtype ? t : cast(t, dtype); }
 
+// Pairs (i, t) of n positions, [n, n], for which it is true.
+template <class F>
+Tensor pairs_where(const Tensor& like, int64_t n, F f) {
+  Array a = Array::empty({n, n}, boolean);
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t t = 0; t < n; ++t) a.data<bool>()[i * n + t] = f(i, t);
+  return beside(like, a);
+}
+
+// The gradients as ops, for gradients of gradients: of n elements along dim they hold n^2. d y[t] / d x[i] is the
+// product of the others up to t, and exp(x[i] - y[t]).
+Tensor grad_by_pairs(Grad& g, bool product) {
+  if (g.in_shape().size() == 0) return g.dy();
+  const int d = scan_axis(g, g.in_shape().size());
+  auto last = [&](const Tensor& t) { return transpose(t, d, -1); };
+  const Tensor x = last(as(g.x(), g.dy().dtype())), dy = unsqueeze(last(g.dy()), -2);
+  const int64_t n = x.shape().back();
+  const Tensor early = pairs_where(x, n, [](int64_t i, int64_t t) { return t < i; });
+  Tensor slopes;
+  if (product) {
+    const Tensor own = pairs_where(x, n, [](int64_t i, int64_t t) { return i == t; });
+    slopes = masked_fill(cumprod(masked_fill(unsqueeze(x, -2), own, 1.0), -1), early, 0.0);
+  } else {
+    const Tensor away = sub(unsqueeze(x, -1), unsqueeze(last(g.y()), -2));
+    slopes = exp(masked_fill(away, early, -std::numeric_limits<double>::infinity()));
+  }
+  return as(last(sum(mul(slopes, dy), Dims{-1})), g.in_dtype());
+}
+
 }  // namespace
 
 HOLON_OP(cumsum, "cumsum(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
@@ -91,6 +123,7 @@ HOLON_OP(cumprod, "cumprod(Tensor x, int dim, *, dtype? dtype=None) -> Tensor")
     })
     .saves({0})
     .grad([](Grad& g) {
+      if (grad_enabled()) return g.dx(0, grad_by_pairs(g, true));
       g.dx(0, as(cumprod_backward(g.dy(), as(g.x(), g.dy().dtype()), g.i("dim"_attr)), g.in_dtype()));
     });
 HOLON_OP(cumprod_backward, "cumprod_backward(Tensor dy, Tensor x, int dim) -> Tensor")
@@ -108,7 +141,9 @@ HOLON_OP(logcumsumexp, "logcumsumexp(Tensor x, int dim) -> Tensor")
     .rule(scan_rule)
     .kernel([](KernelCall& c) { kernels::logcumsumexp(c.in(0), scan_axis(c, c.in(0).ndim()), c.out()); })
     .saves({0}, {0})
-    .grad([](Grad& g) { g.dx(0, logcumsumexp_backward(g.dy(), g.x(), g.y(), g.i("dim"_attr))); });
+    .grad([](Grad& g) {
+      g.dx(0, grad_enabled() ? grad_by_pairs(g, false) : logcumsumexp_backward(g.dy(), g.x(), g.y(), g.i("dim"_attr)));
+    });
 HOLON_OP(logcumsumexp_backward, "logcumsumexp_backward(Tensor dy, Tensor x, Tensor y, int dim) -> Tensor")
     .doc("The gradient of logcumsumexp.")
     .hidden()

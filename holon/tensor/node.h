@@ -11,12 +11,26 @@
 
 namespace holon {
 
-// What only leaves and hooked tensors have.
+// What only leaves, hooked tensors, views and tensors with views have.
 struct AutogradMeta : RefCounted {
   Tensor grad;
   bool retain_grad = false;
   std::vector<Ref<GradHook>> hooks;
+
+  // Of a view (holon/dispatch/views.h): the tensor at the start of its chain of views, the one that it was made of, and
+  // how (undefined: unknown). Of the first one: its views, linked through theirs.
+  struct View {
+    Ref<TensorImpl> base, parent;
+    Ref<RefCounted> step;
+    TensorImpl* self = nullptr;
+    AutogradMeta *first = nullptr, *next = nullptr, *previous = nullptr;
+  } view;
 };
+
+// Links a view to the views of its base. Several threads may do so with views of one tensor.
+void link_view(const Tensor& view, const Tensor& parent, Ref<RefCounted> step);
+// The views of a tensor that there are.
+std::vector<Tensor> views_of(const Tensor& base);
 
 // Where a gradient goes: an output of an earlier node, or a leaf that accumulates it, or nowhere.
 struct Edge {

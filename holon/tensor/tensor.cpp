@@ -1,14 +1,64 @@
 #include "holon/tensor/tensor.h"
 
+#include <array>
+#include <cstdint>
+#include <mutex>
+
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/parameter.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
 
-TensorImpl::~TensorImpl() = default;
+namespace {
+
+// Guards the list of one base's views; several bases may share one.
+std::mutex& lock_of_views(const TensorImpl* base) {
+  static std::array<std::mutex, 64> locks;
+  return at_index(locks, reinterpret_cast<uintptr_t>(base) / sizeof(TensorImpl) % locks.size());
+}
+
+}  // namespace
+
+TensorImpl::~TensorImpl() {
+  if (!meta || !meta->view.base) return;
+  TensorImpl* base = meta->view.base.get();
+  std::lock_guard lock(lock_of_views(base));
+  AutogradMeta::View& v = meta->view;
+  if (v.next) v.next->view.previous = v.previous;
+  (v.previous ? v.previous->view.next : base->meta->view.first) = v.next;
+  v.next = v.previous = nullptr;
+  v.self = nullptr;
+}
+
+void link_view(const Tensor& view, const Tensor& parent, Ref<RefCounted> step) {
+  TensorImpl* from = parent.impl();
+  TensorImpl* base = from->meta && from->meta->view.base ? from->meta->view.base.get() : from;
+  auto made = make_ref<AutogradMeta>();
+  AutogradMeta::View& v = made->view;
+  v.base = Ref<TensorImpl>(base);
+  v.parent = Ref<TensorImpl>(from);
+  v.step = std::move(step);
+  v.self = view.impl();
+  std::lock_guard lock(lock_of_views(base));
+  if (!base->meta) base->meta = make_ref<AutogradMeta>();
+  v.next = base->meta->view.first;
+  if (v.next) v.next->view.previous = made.get();
+  base->meta->view.first = made.get();
+  view.impl()->meta = std::move(made);
+}
+
+std::vector<Tensor> views_of(const Tensor& base) {
+  std::vector<Tensor> views;
+  if (!base.impl()->meta) return views;
+  std::lock_guard lock(lock_of_views(base.impl()));
+  for (AutogradMeta* m = base.impl()->meta->view.first; m; m = m->view.next)
+    if (m->view.self->use_count() > 0) views.emplace_back(Ref<TensorImpl>(m->view.self));
+  return views;
+}
 
 Tensor Tensor::local(Array array) {
   auto impl = make_ref<TensorImpl>();

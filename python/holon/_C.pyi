@@ -706,6 +706,16 @@ class _MinDimResult(NamedTuple):
     values: Tensor
     indices: Tensor
 
+class _PackPaddedSequenceResult(NamedTuple):
+    data: Tensor
+    batch_sizes: Tensor
+    sorted_indices: Tensor
+    unsorted_indices: Tensor
+
+class _PadPackedSequenceResult(NamedTuple):
+    padded: Tensor
+    lengths: Tensor
+
 class _SortResult(NamedTuple):
     values: Tensor
     indices: Tensor
@@ -1652,11 +1662,15 @@ class _Ops:
     @staticmethod
     def addmv(x: Tensor, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor: ...
     @staticmethod
+    def affine_grid(theta: Tensor, size: Union[_int, Sequence[_int]], align_corners: _bool = False) -> Tensor: ...
+    @staticmethod
     def all(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False) -> Tensor: ...
     @staticmethod
     def allclose(
         x: Tensor, other: Tensor, rtol: _float = 1e-05, atol: _float = 1e-08, equal_nan: _bool = False
     ) -> _bool: ...
+    @staticmethod
+    def alpha_dropout(x: Tensor, p: _float = 0.5, training: _bool = False) -> Tensor: ...
     @staticmethod
     def amax(x: Tensor, dim: Union[_int, Sequence[_int]] | None = None, keepdim: _bool = False) -> Tensor: ...
     @staticmethod
@@ -2019,6 +2033,16 @@ class _Ops:
         label_smoothing: _float = 0.0,
     ) -> Tensor: ...
     @staticmethod
+    def ctc_loss(
+        log_probs: Tensor,
+        targets: Tensor,
+        input_lengths: Tensor,
+        target_lengths: Tensor,
+        blank: _int = 0,
+        reduction: str = 'mean',
+        zero_infinity: _bool = False,
+    ) -> Tensor: ...
+    @staticmethod
     def cummax(x: Tensor, dim: _int) -> _CummaxResult: ...
     @staticmethod
     def cummin(x: Tensor, dim: _int) -> _CumminResult: ...
@@ -2134,6 +2158,8 @@ class _Ops:
         requires_grad: _bool = False,
         pin_memory: _bool = False,
     ) -> Tensor: ...
+    @staticmethod
+    def feature_alpha_dropout(x: Tensor, p: _float = 0.5, training: _bool = False) -> Tensor: ...
     @overload
     @staticmethod
     def fill(x: Tensor, value: Number) -> Tensor: ...
@@ -2246,6 +2272,10 @@ class _Ops:
     @staticmethod
     def gather_nd(x: Tensor, indices: Tensor) -> Tensor: ...
     @staticmethod
+    def gaussian_nll_loss(
+        input: Tensor, target: Tensor, var: Tensor, full: _bool = False, eps: _float = 1e-06, reduction: str = 'mean'
+    ) -> Tensor: ...
+    @staticmethod
     def ge(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
     def ge_(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
@@ -2257,6 +2287,10 @@ class _Ops:
     def gelu(x: Tensor, *, approximate: str = 'none') -> Tensor: ...
     @staticmethod
     def glu(x: Tensor, dim: _int = -1) -> Tensor: ...
+    @staticmethod
+    def grid_sample(
+        input: Tensor, grid: Tensor, mode: str = 'bilinear', padding_mode: str = 'zeros', align_corners: _bool = False
+    ) -> Tensor: ...
     @staticmethod
     def group_norm(
         x: Tensor, num_groups: _int, weight: Tensor | None = None, bias: Tensor | None = None, eps: _float = 1e-05
@@ -2270,6 +2304,7 @@ class _Ops:
         train: _bool,
         bidirectional: _bool,
         batch_first: _bool,
+        batch_sizes: Union[_int, Sequence[_int]] | None = None,
     ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
     def gru_cell(
@@ -2589,6 +2624,7 @@ class _Ops:
         train: _bool,
         bidirectional: _bool,
         batch_first: _bool,
+        batch_sizes: Union[_int, Sequence[_int]] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]: ...
     @staticmethod
     def lstm_cell(
@@ -2698,6 +2734,33 @@ class _Ops:
         ceil_mode: _bool = False,
     ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
+    def max_unpool1d(
+        x: Tensor,
+        indices: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        output_size: Union[_int, Sequence[_int]] | None = None,
+    ) -> Tensor: ...
+    @staticmethod
+    def max_unpool2d(
+        x: Tensor,
+        indices: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        output_size: Union[_int, Sequence[_int]] | None = None,
+    ) -> Tensor: ...
+    @staticmethod
+    def max_unpool3d(
+        x: Tensor,
+        indices: Tensor,
+        kernel_size: Union[_int, Sequence[_int]],
+        stride: Union[_int, Sequence[_int]] | None = None,
+        padding: Union[_int, Sequence[_int]] = 0,
+        output_size: Union[_int, Sequence[_int]] | None = None,
+    ) -> Tensor: ...
+    @staticmethod
     def maximum(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
     @staticmethod
     def maximum_(x: Union[Tensor, Number], other: Union[Tensor, Number]) -> Tensor: ...
@@ -2775,6 +2838,21 @@ class _Ops:
         need_weights: _bool = False,
         average_attn_weights: _bool = True,
     ) -> tuple[Tensor, ...]: ...
+    @staticmethod
+    def multi_margin_loss(
+        input: Tensor,
+        target: Tensor,
+        p: _int = 1,
+        margin: _float = 1.0,
+        weight: Tensor | None = None,
+        reduction: str = 'mean',
+    ) -> Tensor: ...
+    @staticmethod
+    def multilabel_margin_loss(input: Tensor, target: Tensor, *, reduction: str = 'mean') -> Tensor: ...
+    @staticmethod
+    def multilabel_soft_margin_loss(
+        input: Tensor, target: Tensor, weight: Tensor | None = None, *, reduction: str = 'mean'
+    ) -> Tensor: ...
     @staticmethod
     def multinomial(
         input: Tensor,
@@ -2936,9 +3014,21 @@ class _Ops:
     @staticmethod
     def ger(x: Tensor, vec2: Tensor) -> Tensor: ...
     @staticmethod
+    def pack_padded_sequence(
+        x: Tensor, lengths: Union[_int, Sequence[_int]], batch_first: _bool = False, enforce_sorted: _bool = True
+    ) -> _PackPaddedSequenceResult: ...
+    @staticmethod
     def pad(
         x: Tensor, pad: Union[_int, Sequence[_int]], mode: str = 'constant', value: Number | None = None
     ) -> Tensor: ...
+    @staticmethod
+    def pad_packed_sequence(
+        data: Tensor,
+        batch_sizes: Union[_int, Sequence[_int]],
+        batch_first: _bool = False,
+        padding_value: Number = 0.0,
+        total_length: _int | None = None,
+    ) -> _PadPackedSequenceResult: ...
     @staticmethod
     def pairwise_distance(
         x1: Tensor, x2: Tensor, p: _float = 2.0, eps: _float = 1e-06, keepdim: _bool = False
@@ -2951,6 +3041,16 @@ class _Ops:
     def pixel_shuffle(x: Tensor, upscale_factor: _int) -> Tensor: ...
     @staticmethod
     def pixel_unshuffle(x: Tensor, downscale_factor: _int) -> Tensor: ...
+    @staticmethod
+    def poisson_nll_loss(
+        input: Tensor,
+        target: Tensor,
+        *,
+        log_input: _bool = True,
+        full: _bool = False,
+        eps: _float = 1e-08,
+        reduction: str = 'mean',
+    ) -> Tensor: ...
     @staticmethod
     def positive(x: Tensor) -> Tensor: ...
     @staticmethod
@@ -3141,6 +3241,7 @@ class _Ops:
         train: _bool,
         bidirectional: _bool,
         batch_first: _bool,
+        batch_sizes: Union[_int, Sequence[_int]] | None = None,
     ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
     def rnn_relu_cell(
@@ -3155,6 +3256,7 @@ class _Ops:
         train: _bool,
         bidirectional: _bool,
         batch_first: _bool,
+        batch_sizes: Union[_int, Sequence[_int]] | None = None,
     ) -> tuple[Tensor, Tensor]: ...
     @staticmethod
     def rnn_tanh_cell(

@@ -65,7 +65,6 @@ NAMES = {
     # nn
     "nn.AllReduce": "use x.to_global(sbp=flow.sbp.broadcast), or flow.comm.all_reduce.",
     "nn.COCOReader": _DATA,
-    "nn.CTCLoss": "the loss of sequences without alignment is not there.",
     "nn.CoinFlip": "use flow.rand(batch_size) < probability.",
     "nn.CombinedMarginLoss": "change the cosine of the true class by flow.where, and use nn.CrossEntropyLoss.",
     "nn.CropMirrorNormalize": _DATA,
@@ -78,9 +77,6 @@ NAMES = {
     "nn.FusedBatchNorm3d": "use nn.BatchNorm3d and nn.ReLU: a graph fuses what follows it.",
     "nn.FusedMLP": "use nn.Linear and nn.ReLU in an nn.Sequential: a graph fuses them.",
     "nn.GPTIndexedBinDataReader": "use holon.data.ByteCorpus, or a utils.data.Dataset over a numpy.memmap.",
-    "nn.MaxUnpool1d": "scatter the values to the indices: flow.zeros(...).scatter(dim, index, src).",
-    "nn.MaxUnpool2d": "scatter the values to the indices: flow.zeros(...).scatter(dim, index, src).",
-    "nn.MaxUnpool3d": "scatter the values to the indices: flow.zeros(...).scatter(dim, index, src).",
     "nn.MinMaxObserver": _QUANTIZATION,
     "nn.MovingAverageMinMaxObserver": _QUANTIZATION,
     "nn.OFRecordBytesDecoder": _DATA,
@@ -100,14 +96,9 @@ NAMES = {
     "nn.RawReader": _DATA,
     "nn.image": _DATA,
     "nn.qat": _QUANTIZATION,
-    "nn.functional.affine_grid": _DETECTION,
     "nn.functional.ctc_greedy_decoder": "use argmax over the classes, and drop repeated and blank ones.",
     "nn.functional.deform_conv2d": _DETECTION,
-    "nn.functional.grid_sample": _DETECTION,
     "nn.functional.gumbel_softmax": "use softmax((logits - log(-log(rand_like(logits)))) / tau).",
-    "nn.functional.max_unpool1d": "scatter the values to the indices: flow.zeros(...).scatter(dim, index, src).",
-    "nn.functional.max_unpool2d": "scatter the values to the indices: flow.zeros(...).scatter(dim, index, src).",
-    "nn.functional.max_unpool3d": "scatter the values to the indices: flow.zeros(...).scatter(dim, index, src).",
     "nn.functional.multi_head_attention_forward": (
         "use nn.MultiheadAttention, or nn.functional.scaled_dot_product_attention."
     ),

@@ -457,6 +457,30 @@ void max_pool2d_backward(const Array& dy, const Array& index, const Pool2d& pool
   });
 }
 
+void max_pool2d_gather(const Array& x, const Array& index, const Pool2d& pool, Array& out) {
+  HOLON_ON_DEVICE(out, max_pool2d_gather, x, index, pool, out);
+  Plan p = make_plan(x, out, &pool);
+  check_index(index, out, pool);
+  if (out.numel() == 0) return;
+  visit_dtype(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    over_planes(p, [&](int64_t image, int64_t c) {
+      const T* from = x.data<T>() + x.strides[0] * image + x.strides[1] * c;
+      T* to = out.data<T>() + out.strides[0] * image + out.strides[1] * c;
+      const int64_t index_at = index.strides[0] * image + index.strides[1] * c;
+      for (int64_t oh = 0; oh < p.oh; ++oh)
+        for (int64_t ow = 0; ow < p.ow; ++ow) {
+          const int64_t at = index_at + oh * index.strides[2] + ow * index.strides[3];
+          const int64_t place = index.dtype == DType::kInt64 ? index.data<int64_t>()[at]
+                                                             : in_plane(p, pool, oh, ow, index.data<uint8_t>()[at]);
+          const bool there = place >= 0 && place < p.h * p.w;  // else an index that no forward pass wrote
+          to[oh * out.strides[2] + ow * out.strides[3]] =
+              there ? from[place / p.w * x.strides[2] + place % p.w * x.strides[3]] : T(0);
+        }
+    });
+  });
+}
+
 void avg_pool2d(const Array& x, const Pool2d& pool, Array& out) {
   HOLON_ON_DEVICE(out, avg_pool2d, x, pool, out);
   HOLON_CHECK(pool.dilation[0] == 1 && pool.dilation[1] == 1, "avg_pool2d has no dilation.");

@@ -37,3 +37,16 @@ class Dropout3d(Dropout):
     """Dropout of whole channels of [n, c, d, h, w] or [c, d, h, w]."""
 
     _function = "dropout3d"
+
+
+class AlphaDropout(Dropout):
+    """Dropout for networks of SELU: with probability p the value of SELU far below 0, then scaled and moved so that
+    mean 0 and variance 1 stay."""
+
+    _function = "alpha_dropout"
+
+
+class FeatureAlphaDropout(Dropout):
+    """AlphaDropout of whole channels of [n, c, ...]."""
+
+    _function = "feature_alpha_dropout"

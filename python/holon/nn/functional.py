@@ -66,8 +66,8 @@ def softmin(input, dim=None, dtype=None):
     return softmax(-input, dim, dtype)
 
 
-def _dropout(name):
-    def function(input, p=0.5, training=True, inplace=False):
+def _dropout(name, default=True):
+    def function(input, p=0.5, training=default, inplace=False):
         if not training or p == 0:
             return input
         result = _ops[name](input, p, True)
@@ -85,6 +85,8 @@ dropout = _dropout("dropout")
 dropout1d = _dropout("dropout1d")
 dropout2d = _dropout("dropout2d")
 dropout3d = _dropout("dropout3d")
+alpha_dropout = _dropout("alpha_dropout", False)
+feature_alpha_dropout = _dropout("feature_alpha_dropout", False)
 
 
 def linear(input, weight, bias=None):
@@ -147,6 +149,22 @@ def _convolution(n):
 
 
 conv1d, conv2d, conv3d = map(_convolution, (1, 2, 3))
+
+
+def ctc_loss(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+    """The op ctc_loss, whose lengths may be numbers, too."""
+
+    def as_tensor(lengths):
+        if isinstance(lengths, _C.Tensor):
+            return lengths
+        where = {}
+        if log_probs.is_global:
+            where = {"placement": log_probs.placement, "sbp": [_C.sbp.broadcast] * len(log_probs.sbp)}
+        return _C.tensor(lengths, dtype=_C.int64, **where)
+
+    return _ops["ctc_loss"](
+        log_probs, targets, as_tensor(input_lengths), as_tensor(target_lengths), blank, reduction, zero_infinity
+    )
 
 
 def _max_pool(name):

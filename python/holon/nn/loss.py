@@ -1,5 +1,6 @@
 """Losses: numbers of what a model gave and what was wanted, averaged ("mean"), added up ("sum") or each ("none")."""
 
+from . import functional as F
 from .options import FunctionModule
 
 
@@ -81,6 +82,57 @@ class MarginRankingLoss(_Loss):
     """max(0, -target * (input1 - input2) + margin)."""
 
     _function, _options = "margin_ranking_loss", {"margin": 0.0, "reduction": "mean"}
+
+
+class PoissonNLLLoss(_Loss):
+    """exp(input) - target * input, input being the logarithms of rates; or of rates themselves unless log_input.
+    full: with Stirling's approximation of what depends on target only."""
+
+    _function = "poisson_nll_loss"
+    _options = {"log_input": True, "full": False, "eps": 1e-8, "reduction": "mean"}
+
+
+class GaussianNLLLoss(_Loss):
+    """(log(var) + (input - target) ** 2 / var) / 2, var being at least eps. full: plus log(2 * pi) / 2."""
+
+    _function = "gaussian_nll_loss"
+
+    def __init__(self, *, full=False, eps=1e-6, reduction="mean"):
+        super().__init__()
+        self.full, self.eps, self.reduction = full, eps, reduction
+
+    def forward(self, input, target, var):
+        return F.gaussian_nll_loss(input, target, var, full=self.full, eps=self.eps, reduction=self.reduction)
+
+
+class MultiMarginLoss(_Loss):
+    """The mean over the classes of max(0, margin - score of the target + another's) ** p, p being 1 or 2."""
+
+    _function = "multi_margin_loss"
+    _options = {"p": 1, "margin": 1.0, "weight": None, "reduction": "mean"}
+
+
+class MultiLabelMarginLoss(_Loss):
+    """max(0, 1 - score of a target + another's), of several targets in a row up to the first negative one."""
+
+    _function, _options = "multilabel_margin_loss", {"reduction": "mean"}
+
+
+class MultiLabelSoftMarginLoss(_Loss):
+    """The mean over the classes of the binary cross-entropy of sigmoid(input)."""
+
+    _function, _options = "multilabel_soft_margin_loss", {"weight": None, "reduction": "mean"}
+
+
+class CTCLoss(_Loss):
+    """Minus the log probability of labels, summed over all alignments with the steps of log_probs."""
+
+    _function, _options = "ctc_loss", {"blank": 0, "reduction": "mean", "zero_infinity": False}
+
+    def forward(self, log_probs, targets, input_lengths, target_lengths):
+        return F.ctc_loss(
+            log_probs, targets, input_lengths, target_lengths, self.blank, self.reduction, self.zero_infinity
+        )
 
 
 class CosineEmbeddingLoss(_Loss):

@@ -1,5 +1,6 @@
 """Pools: one number for each window of an image, a signal or a volume."""
 
+from . import functional as F
 from .options import REQUIRED, FunctionModule
 
 
@@ -38,6 +39,31 @@ class MaxPool3d(_MaxPool):
     """The largest element of each window of [n, c, d, h, w]."""
 
     _function = "max_pool3d"
+
+
+class _MaxUnpool(_Pool):
+    _options = {"kernel_size": REQUIRED, "stride": None, "padding": 0}
+
+    def forward(self, x, indices, output_size=None):
+        return getattr(F, self._function)(x, indices, self.kernel_size, self.stride, self.padding, output_size)
+
+
+class MaxUnpool1d(_MaxUnpool):
+    """Zeros with x [n, c, l] at the places that MaxPool1d(return_indices=True) gave."""
+
+    _function = "max_unpool1d"
+
+
+class MaxUnpool2d(_MaxUnpool):
+    """Zeros with x [n, c, h, w] at the places that MaxPool2d(return_indices=True) gave."""
+
+    _function = "max_unpool2d"
+
+
+class MaxUnpool3d(_MaxUnpool):
+    """Zeros with x [n, c, d, h, w] at the places that MaxPool3d(return_indices=True) gave."""
+
+    _function = "max_unpool3d"
 
 
 class AvgPool1d(_Pool):

@@ -7,6 +7,7 @@ from . import functional as F
 from . import init
 from .module import Module
 from .parameter import Where, broadcast_over
+from .utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 
 def _reset(module):
@@ -25,9 +26,16 @@ def _zeros(like, *shape):
     return _C.ops["zeros"](shape, dtype=like.dtype, **where)
 
 
+def _lengths(batch_sizes):
+    """Of packed sequences, longest first, by how many have each step."""
+    return [sum(size > k for size in batch_sizes) for k in range(batch_sizes[0])]
+
+
 class _Recurrent(Module):
     """num_layers layers over x [l, n, input_size] ([n, l, ...] if batch_first; without n for one sample). Returns the
-    last layer's states of all steps, and the last states of all layers [num_layers * directions, n, hidden_size].
+    last layer's states of all steps, and the last states of all layers [num_layers * directions, n, hidden_size]. x may
+    be a PackedSequence (nn.utils.rnn): then so are the states of all steps, and the last ones are those at each
+    sequence's end.
 
     The parameters of layer k are weight_ih_l<k>, weight_hh_l<k>, bias_ih_l<k> and bias_hh_l<k>,
     with _reverse behind for the other direction.
@@ -86,23 +94,43 @@ class _Recurrent(Module):
         _reset(self)
 
     def forward(self, x, hx=None):
+        if isinstance(x, PackedSequence):
+            return self._forward_packed(x, hx)
         if x.ndim not in (2, 3):
             raise ValueError(
                 f"{type(self).__name__}: x must be [length, batch, width], or [length, width] for one sample; found "
                 f"{list(x.shape)}."
             )
-        states = self._states(x) if hx is None else hx if isinstance(hx, (tuple, list)) else (hx,)
-        tensors = [x, *states, *(getattr(self, name) for name in self._names)]
-        y, *states = self._op(
-            tensors, self.bias, self.num_layers, self.dropout, self.training, self.bidirectional, self.batch_first
-        )
+        states = self._states(x, self.batch_first) if hx is None else hx if isinstance(hx, (tuple, list)) else (hx,)
+        y, *states = self._run(x, states, self.batch_first, None)
         return y, tuple(states) if len(states) > 1 else states[0]
+
+    def _forward_packed(self, x, hx):
+        padded, _ = pad_packed_sequence(PackedSequence(x.data, x.batch_sizes))
+        if hx is None:
+            states = self._states(padded, False)
+        else:
+            states = hx if isinstance(hx, (tuple, list)) else (hx,)
+            if x.sorted_indices is not None:
+                n = x.sorted_indices.shape[0]
+                states = [s.index_select(1, x.sorted_indices) if s.shape[1] == n else s for s in states]
+        y, *states = self._run(padded, states, False, x.batch_sizes.tolist())
+        lengths = _lengths(x.batch_sizes.tolist())
+        y = x._replace(data=pack_padded_sequence(y, lengths).data)
+        if x.unsorted_indices is not None:
+            states = [s.index_select(1, x.unsorted_indices) for s in states]
+        return y, tuple(states) if len(states) > 1 else states[0]
+
+    def _run(self, x, states, batch_first, batch_sizes):
+        tensors = [x, *states, *(getattr(self, name) for name in self._names)]
+        layers = (self.bias, self.num_layers, self.dropout, self.training, self.bidirectional)
+        return self._op(tensors, *layers, batch_first, batch_sizes)
 
     def _op(self, *args):
         return F.gru(*args)
 
-    def _states(self, x):
-        batch = () if x.ndim == 2 else (x.shape[0 if self.batch_first else 1],)
+    def _states(self, x, batch_first):
+        batch = () if x.ndim == 2 else (x.shape[0 if batch_first else 1],)
         h0 = _zeros(x, self.num_layers * (2 if self.bidirectional else 1), *batch, self.hidden_size)
         return (h0,)
 
@@ -167,8 +195,8 @@ class LSTM(_Recurrent):
     def _op(self, *args):
         return F.lstm(*args)
 
-    def _states(self, x):
-        return super()._states(x) * 2
+    def _states(self, x, batch_first):
+        return super()._states(x, batch_first) * 2
 
 
 class GRU(_Recurrent):

@@ -66,6 +66,8 @@ const std::vector<Exempt>& exempt_ops() {
       {"dropout1d", "random_test"},
       {"dropout2d", "random_test"},
       {"dropout3d", "random_test"},
+      {"alpha_dropout", "random_test"},
+      {"feature_alpha_dropout", "random_test"},
       {"rand_like", "random_test"},
       {"randn_like", "random_test"},
       {"dropout", "random_test"},

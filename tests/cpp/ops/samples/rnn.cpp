@@ -37,6 +37,9 @@ static const Samples samples([](const Samples::Add& add) {
     bool smooth = std::string_view(k.mode) != "relu";
     add(k.op, tensors(x({2, kBatch, kIn}), 1, 1, true), attrs(true, 1, false, false), smooth);
     add(k.op, tensors(x({kBatch, 3, kIn}), 2, 2, false), attrs(false, 2, true, true), smooth);
+    Attributes ends = attrs(true, 2, true, false);
+    ends.emplace_back("batch_sizes", Dims{3, 2});
+    add(k.op, tensors(x({3, kBatch, kIn}), 2, 2, true), ends, smooth);
     std::vector<Input> cell{x({kBatch, kIn}),   x({kBatch, kUnits}), x({width, kIn}),
                             x({width, kUnits}), x({width}),          none()};
     if (lstm) cell.insert(cell.begin() + 2, x({kBatch, kUnits}));
@@ -44,9 +47,8 @@ static const Samples samples([](const Samples::Add& add) {
     for (bool reverse : {false, true}) {
       Attributes of{{"mode", k.mode}, {"reverse", reverse}};
       Input c0 = lstm ? x({5, kUnits}) : none();
-      // What is kept for the gradient has none itself.
       add("rnn_sequence", {x({3, 5, width}), x({5, kUnits}), c0, x({width, kUnits}), reverse ? none() : x({width})}, of,
-          k.gates < 3 && smooth);
+          smooth);
       Input y = x({3, 5, kUnits}, -1, 1), saved = x({3, 5, k.gates >= 3 ? 4 * kUnits : 0}, 0.1, 0.9),
             c = x({3, 5, lstm ? kUnits : 0}, -1, 1);
       add("rnn_sequence_backward",
