@@ -85,7 +85,7 @@ def test_all_options_have_their_names():
         steps = []
         model.generate(ids, mask, max_new_tokens=9, streamer=lambda step, tokens: steps.append((step, *tokens)))
         assert steps == [(i, *new[:, i]) for i in range(9)]
-        options = {"do_sample": True, "temperature": 1.5, "top_k": None, "top_p": 0.9, "seed": 4}
+        options = {"do_sample": True, "temperature": 1.5, "top_k": 0, "top_p": 0.9, "seed": 4}
         sampled = model.generate(ids, mask, max_new_tokens=9, **options)
         beams = {"num_beams": 3, "length_penalty": 0.5, "early_stopping": True, "eos_token_id": [2, 7]}
         return rows.numpy(), sampled.numpy(), model.generate(ids, mask, max_new_tokens=9, **beams).numpy()
@@ -113,7 +113,7 @@ def test_an_error_in_a_streamer_is_raised():
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
         ({"max_new_tokens": 29}, "4 tokens and 29 new ones are longer than the 32 positions"),
         ({"temperature": -1.0}, "temperature is -1"),
-        ({"top_k": 0}, "top_k is 0"),
+        ({"top_k": -1}, "top_k is -1"),
         ({"top_p": 0.0}, "top_p is 0"),
         ({"eos_token_id": 23}, "eos_token_id 23 is not in the vocabulary"),
         ({"attention_mask": [[1, 1, 1, 1], [1, 1, 1, 0]]}, "row 1 ends with padding"),
