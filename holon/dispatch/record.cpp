@@ -76,8 +76,8 @@ class NoGradientNode final : public Node {
   const char* name() const override { return op_.name(); }
   TensorVec backward(std::span<const Tensor>) override {
     fail(ErrorKind::kNotImplemented,
-         "backward of {}: it has no gradient. A weight that is quantised is for inference (no_grad()); a second "
-         "derivative is not there for every op: detach its result, or compute the first derivative with other ops.",
+         "backward of {}: it has no gradient here. Quantised weights have none, and not every op has a second "
+         "derivative. Detach its result, or compute with other ops.",
          op_.name());
   }
   void free_saved() override {}

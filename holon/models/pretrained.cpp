@@ -118,7 +118,11 @@ void Model::save_pretrained(const FilePath& folder) const {
     config.set("dtype", dtype);
     if (config.has("torch_dtype")) config.set("torch_dtype", dtype);  // as older versions name it
     write_config(folder, "config.json", config);
-    if (generation_config().size() > 0) write_config(folder, "generation_config.json", generation_config());
+    const auto path = std::filesystem::path(folder.string()) / "generation_config.json";
+    if (generation_config().size() > 0)
+      write_config(folder, "generation_config.json", generation_config());
+    else
+      std::filesystem::remove(path);  // of a model that was there before
   });
 }
 

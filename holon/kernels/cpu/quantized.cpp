@@ -19,7 +19,7 @@ namespace {
 
 // Rows up to which dequantising in registers, once for every four rows, is faster than a product of what is
 // dequantised in memory.
-constexpr int64_t kFewRows = 12;
+constexpr int64_t kFewRows = 8;
 // Bytes of dequantised outputs, for many rows.
 constexpr int64_t kBlockBytes = 2 << 20;
 // Multiplications, or numbers, that are worth a thread.
@@ -68,14 +68,20 @@ void few_rows(const Array& x, const Array& w, int64_t bits, int64_t rows, float*
 // Outputs [begin, begin + count) of w as a matrix [count, k] of dtype.
 Array numbers_of(const Array& w, int64_t size, int64_t bits, int64_t begin, int64_t count, DType dtype) {
   const int64_t groups = w.shape[1], k = groups * size, row = groups * w.shape[2];
-  const bool same = dtype == DType::kFloat32;
+  const bool same = dtype == DType::kFloat32, bf16 = dtype == DType::kBFloat16;
   Array out = Array::empty({count, k}, dtype);
   const QuantizedLoops& loops = quantized_loops();
   parallel_for(count, grain_of(k), [&](int64_t first, int64_t last) {
-    Scratch scratch(same ? 0 : static_cast<size_t>(k) * sizeof(float));
+    Scratch scratch(same || bf16 ? 0 : static_cast<size_t>(k) * sizeof(float));
     for (int64_t j = first; j < last; ++j) {
+      const uint8_t* blocks = w.data<uint8_t>() + (begin + j) * row;
+      if (bf16) {
+        auto* to = reinterpret_cast<uint16_t*>(out.data<BFloat16>() + j * k);
+        loops.bf16_numbers(blocks, groups, size, static_cast<int>(bits), to);
+        continue;
+      }
       float* to = same ? out.data<float>() + j * k : scratch.as<float>();
-      loops.numbers(w.data<uint8_t>() + (begin + j) * row, groups, size, static_cast<int>(bits), to);
+      loops.numbers(blocks, groups, size, static_cast<int>(bits), to);
       if (same) continue;
       visit_floating(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;

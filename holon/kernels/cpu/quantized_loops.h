@@ -16,8 +16,9 @@ struct QuantizedLoops {
   // y[r * y_stride + j] = the product of row r of x, rows x_stride apart, with output j of w, for j in [begin, end).
   void (*rows)(const QuantizedWeight& w, const float* x, int64_t x_stride, int64_t rows, int64_t begin, int64_t end,
                float* y, int64_t y_stride);
-  // to = the numbers of n blocks from `from` on.
+  // to = the numbers of n blocks from `from` on; as bfloat16, rounded to nearest even.
   void (*numbers)(const uint8_t* from, int64_t n, int64_t size, int bits, float* to);
+  void (*bf16_numbers)(const uint8_t* from, int64_t n, int64_t size, int bits, uint16_t* to);
 };
 
 const QuantizedLoops& quantized_loops();

@@ -187,27 +187,48 @@ void product_rows(const QuantizedWeight& w, const float* x, int64_t x_stride, in
     plain_rows(w, x, x_stride, rows, begin, end, y, y_stride);
 }
 
-void numbers(const uint8_t* p, int64_t n, int64_t size, int bits, float* to) {
+// How numbers are stored; all are finite.
+HOLON_INLINE void put(float* to, F v) { store(to, v); }
+HOLON_INLINE void put(uint16_t* to, F v) {
+  typedef uint32_t U __attribute__((vector_size(kVectorBytes)));
+  typedef uint16_t H __attribute__((vector_size(kVectorBytes / 2)));
+  const U u = (U)v;
+  const H h = __builtin_convertvector((u + 0x7fff + (u >> 16 & 1)) >> 16, H);
+  __builtin_memcpy(to, &h, sizeof h);
+}
+HOLON_INLINE void put_one(float* to, float x) { *to = x; }
+HOLON_INLINE void put_one(uint16_t* to, float x) {
+  uint32_t u;
+  __builtin_memcpy(&u, &x, sizeof u);
+  *to = static_cast<uint16_t>((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+template <class T>
+void numbers(const uint8_t* p, int64_t n, int64_t size, int bits, T* to) {
   const int64_t integers = size * bits / 8;
   for (int64_t b = 0; b < n; ++b, p += integers + 2, to += size) {
     const float scale = scale_of(p + integers);
     if (bits == 4 && fits_vectors<4>(size)) {
       for (int64_t i = 0; i < integers; i += kW) {
         const Halves h = of_half_bytes(p + i);
-        store(to + i, h.low * scale);
-        store(to + i + integers, h.high * scale);
+        put(to + i, h.low * scale);
+        put(to + i + integers, h.high * scale);
       }
     } else if (bits == 8 && fits_vectors<8>(size)) {
-      for (int64_t i = 0; i < integers; i += kW) store(to + i, of_bytes(p + i) * scale);
+      for (int64_t i = 0; i < integers; i += kW) put(to + i, of_bytes(p + i) * scale);
     } else {
-      plain_integers(p, size, bits, to);
-      for (int64_t i = 0; i < size; ++i) to[i] *= scale;
+      for (int64_t i = 0; i < integers; ++i) {
+        float v[2];
+        plain_integers(p + i, bits == 4 ? 2 : 1, bits, v);
+        put_one(to + i, v[0] * scale);
+        if (bits == 4) put_one(to + i + integers, v[1] * scale);
+      }
     }
   }
 }
 
 }  // namespace
 
-QuantizedLoops quantized_loops() { return {product_rows, numbers}; }
+QuantizedLoops quantized_loops() { return {product_rows, numbers<float>, numbers<uint16_t>}; }
 
 }  // namespace holon::kernels::HOLON_ISA

@@ -124,7 +124,7 @@ void expect_product(const Array& x, const Array& w, const Array* bias, int64_t b
 TEST(Quantized, ProductsOfAllShapes) {
   for (int64_t bits : {4, 8})
     for (int64_t size : {2, 6, 8, 16, 32, 64, 96, 128, 150})
-      for (int64_t rows : {1, 2, 3, 4, 5, 7, 12, 13, 40})
+      for (int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 40})
         for (int64_t n : {1, 7, 33}) {
           const int64_t groups = 1 + (rows + n) % 4;
           const Array w = quantized(floats({n, groups, size}, n), bits), x = floats({rows, groups, size}, rows);
@@ -190,9 +190,13 @@ TEST(Quantized, EveryBuildGivesTheSame) {
         for (size_t i = 0; i < y.size(); ++i) EXPECT_NEAR(y[i], wanted[i], 1e-4) << bits << " " << size;
         std::vector<float> numbers(static_cast<size_t>(33 * size));
         loops.numbers(w.data<uint8_t>(), 33, size, bits, numbers.data());
-        for (int64_t i = 0; i < 33 * size; ++i)
-          EXPECT_EQ(numbers[static_cast<size_t>(i)],
-                    static_cast<float>(number(w.data<uint8_t>() + i / size * w.shape[2], size, bits, i % size)));
+        std::vector<uint16_t> halves(numbers.size());
+        loops.bf16_numbers(w.data<uint8_t>(), 33, size, bits, halves.data());
+        for (int64_t i = 0; i < 33 * size; ++i) {
+          const auto wanted = static_cast<float>(number(w.data<uint8_t>() + i / size * w.shape[2], size, bits, i % size));
+          EXPECT_EQ(numbers[static_cast<size_t>(i)], wanted);
+          EXPECT_EQ(halves[static_cast<size_t>(i)], BFloat16(wanted).bits);
+        }
       }
     }
 }
