@@ -76,8 +76,8 @@ class NoGradientNode final : public Node {
   const char* name() const override { return op_.name(); }
   TensorVec backward(std::span<const Tensor>) override {
     fail(ErrorKind::kNotImplemented,
-         "backward of {}: it has no gradient, so there is no second derivative here. Detach its result, or compute the "
-         "first derivative with other ops.",
+         "backward of {}: it has no gradient here. Quantised weights have none, and not every op has a second "
+         "derivative. Detach its result, or compute with other ops.",
          op_.name());
   }
   void free_saved() override {}

@@ -53,10 +53,24 @@ double lowest(DType t) {
   return t == bfloat16 ? -3.3e38 : std::numeric_limits<float>::lowest();
 }
 
+// Of one token for each row in a captured step: which places of the cache it sees is known by its own place.
+Sequence sequence_of_step(const StepTensors& step, KvCache* cache, const Layout& layout, const SequenceOptions& o) {
+  const ArangeOptions whole{.placement = layout.placement, .sbp = layout.whole};
+  const int64_t capacity = cache->capacity();
+  const Tensor key = arange(int64_t{0}, capacity, int64_t{1}, whole).reshape({1, 1, 1, capacity});
+  const Tensor place = step.place.reshape({1, 1, 1, 1});
+  Tensor mask = le(key, place);
+  if (o.window > 0 && o.window < capacity) mask = logical_and(mask, gt(key, place - o.window));
+  if (step.seen.defined()) mask = logical_and(mask, step.seen);
+  return {.positions = step.positions, .mask = mask, .cache = cache};
+}
+
 }  // namespace
 
 Sequence sequence_of(const Dims& shape, const Inputs& in, const Layout& layout, const SequenceOptions& o) {
   NoGradGuard guard;
+  const StepTensors* step = in.cache ? in.cache->step_on(layout.placement) : nullptr;
+  if (step) return sequence_of_step(*step, in.cache, layout, o);
   const int64_t batch = shape[0], length = shape[1];
   const int64_t before = in.cache ? in.cache->length() : 0, keys = before + length;
   const ArangeOptions whole{.placement = layout.placement, .sbp = layout.whole};

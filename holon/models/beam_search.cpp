@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "holon/base/index.h"
 #include "holon/models/sampling.h"
@@ -34,15 +35,31 @@ bool better(const Candidate& a, const Candidate& b) {
   return a.beam != b.beam ? a.beam < b.beam : a.token < b.token;
 }
 
-// The best n continuations of a prompt's beams, from the best on; row: of its first beam in the logits.
-std::vector<Candidate> best_of(const Prompt& prompt, const Logits& logits, int64_t row, int64_t n) {
+// log(sum of e^x).
+double log_sum(std::span<const float> x) {
+  const auto largest = static_cast<double>(x[to_size(most_probable(x))]);
+  double sum = 0;
+  for (float v : x) sum += std::exp(static_cast<double>(v) - largest);
+  return largest + std::log(sum);
+}
+
+// Scores become log probabilities, changed as the options say.
+void process_all(Logits& logits, const Decoder& decoder, const LogitsProcessor& process) {
+  for (int64_t r = 0; r < logits.count(); ++r) {
+    const auto x = logits.mutable_row(r);
+    const double sum = log_sum(x);
+    for (float& v : x) v = static_cast<float>(static_cast<double>(v) - sum);
+    process(x, decoder.tokens(r));
+  }
+}
+
+// The best n continuations of a prompt's beams, from the best on; row: of its first beam in the logits. normalized: the
+// logits are log probabilities.
+std::vector<Candidate> best_of(const Prompt& prompt, const Logits& logits, int64_t row, int64_t n, bool normalized) {
   std::vector<Candidate> best;  // a heap with the worst of them first
   for (int64_t b = 0; b < static_cast<int64_t>(prompt.running.size()); ++b) {
     const auto x = logits.row(row + b);
-    const auto largest = static_cast<double>(x[to_size(most_probable(x))]);
-    double sum = 0;
-    for (float v : x) sum += std::exp(static_cast<double>(v) - largest);
-    const double base = at_index(prompt.running, b).score - largest - std::log(sum);
+    const double base = at_index(prompt.running, b).score - (normalized ? 0 : log_sum(x));
     for (int64_t t = 0; t < static_cast<int64_t>(x.size()); ++t) {
       const Candidate c{b, t, base + static_cast<double>(x[to_size(t)])};
       const bool full = static_cast<int64_t>(best.size()) == n;
@@ -61,20 +78,21 @@ std::vector<Candidate> best_of(const Prompt& prompt, const Logits& logits, int64
 
 }  // namespace
 
-std::vector<Tokens> beam_search(Decoder& decoder, int64_t rows, const BeamOptions& o) {
+std::vector<Tokens> beam_search(Decoder& decoder, int64_t rows, const BeamOptions& o, const LogitsProcessor& process) {
   std::vector<Prompt> prompts(to_size(rows));
   for (auto& p : prompts) p.running.emplace_back();
   const auto ends = static_cast<int64_t>(o.eos.size());
   // As many that do not end as there are beams are among these.
   const int64_t wanted = std::max<int64_t>(2, 1 + ends) * o.num_beams;
   for (int64_t length = 1; length <= o.max_new_tokens; ++length) {
-    const Logits logits = decoder.next();
+    Logits logits = decoder.next();
+    if (process.changes()) process_all(logits, decoder, process);
     const double divisor = std::pow(static_cast<double>(length), o.length_penalty);
     Tokens parents, next;
     int64_t row = 0;
     bool open = false, all_complete = true;
     for (auto& p : prompts) {
-      const auto candidates = best_of(p, logits, row, wanted);
+      const auto candidates = best_of(p, logits, row, wanted, process.changes());
       const auto full = [&] { return static_cast<int64_t>(p.complete.size()) == o.num_beams; };
       const bool closed = !p.improvable || (o.early_stopping && full());
       std::vector<Beam> running;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "holon/models/decoder.h"
+#include "holon/models/logits.h"
 
 namespace holon::models {
 
@@ -16,7 +17,8 @@ struct BeamOptions {
 };
 
 // The new tokens of the best continuation of each of the decoder's rows, with the token that ends it, if there is one.
-// Collective.
-std::vector<std::vector<int64_t>> beam_search(Decoder& decoder, int64_t rows, const BeamOptions& options);
+// As in transformers, what changes scores is given log probabilities. Collective.
+std::vector<std::vector<int64_t>> beam_search(Decoder& decoder, int64_t rows, const BeamOptions& options,
+                                              const LogitsProcessor& process);
 
 }  // namespace holon::models

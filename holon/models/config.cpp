@@ -4,6 +4,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "holon/base/error.h"
 #include "holon/checkpoint/core/json.h"
@@ -68,8 +69,10 @@ Config::Config(std::string_view json, std::string source) : source_(std::move(so
   members_ = value_of(parsed).dict();
 }
 
-Config Config::read(const FilePath& folder) {
-  const auto path = std::filesystem::path(folder.string()) / "config.json";
+Config Config::read(const FilePath& folder, const char* name, bool may_be_missing) {
+  const auto path = std::filesystem::path(folder.string()) / name;
+  std::error_code ignored;
+  if (may_be_missing && !std::filesystem::exists(path, ignored)) return {};
   std::ifstream file(path, std::ios::binary);
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   if (!file.is_open() || file.bad())
@@ -90,9 +93,14 @@ bool Config::lists(std::string_view key) const {
   return false;
 }
 
-const Value& Config::member(std::string_view key) const {
+const Value* Config::find(std::string_view key) const {
   for (auto& e : members_)
-    if (e.key.text() == key && !e.value.is_null()) return e.value;
+    if (e.key.text() == key && !e.value.is_null()) return &e.value;
+  return nullptr;
+}
+
+const Value& Config::member(std::string_view key) const {
+  if (const Value* v = find(key)) return *v;
   fail_value("models: {} has no '{}', which a model of this type needs.", source_, key);
 }
 

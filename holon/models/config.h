@@ -22,12 +22,16 @@ class Config {
   // Errors (ValueError): something other than a JSON object. source: for messages.
   explicit Config(std::string_view json, std::string source = "the configuration");
   // That of DIR/config.json. Errors (RuntimeError): it cannot be read.
-  static Config read(const FilePath& folder);
+  static Config read(const FilePath& folder) { return read(folder, "config.json"); }
+  // That of another file; of one that may be missing, an empty one then.
+  static Config read(const FilePath& folder, const char* file, bool may_be_missing = false);
 
   // Whether a member is there; whether it is there, perhaps as null.
   bool has(std::string_view key) const;
   bool lists(std::string_view key) const;
 
+  // The value of a member as it is; nullptr where it is not there.
+  const checkpoint::Value* find(std::string_view key) const;
   // The value of a member, or the other one where it is not there.
   int64_t integer(std::string_view key) const;
   int64_t integer(std::string_view key, int64_t otherwise) const { return has(key) ? integer(key) : otherwise; }

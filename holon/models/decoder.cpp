@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "holon/base/index.h"
+#include "holon/models/decode_step.h"
 #include "holon/ops/values.h"
 
 namespace holon::models {
@@ -50,15 +51,19 @@ void select(Rows& from, const std::vector<int64_t>& rows) {
 
 std::span<const int64_t> Rows::row(int64_t i) const { return row_of(values, i, length); }
 std::span<const float> Logits::row(int64_t i) const { return row_of(values, i, vocabulary); }
+std::span<float> Logits::mutable_row(int64_t i) {
+  return std::span(values).subspan(to_size(i * vocabulary), to_size(vocabulary));
+}
 
-Decoder::Decoder(const Model& model, Prompts prompts, int64_t max_length, bool use_cache)
+Decoder::Decoder(const Model& model, Prompts prompts, int64_t max_length, CacheUse use)
     : model_(model),
       source_(std::move(prompts.source)),
       source_mask_(std::move(prompts.source_mask)),
       tokens_(std::move(prompts.tokens)),
       mask_(std::move(prompts.mask)),
       positions_(mask_),
-      use_cache_(use_cache),
+      max_length_(max_length),
+      use_(use),
       cache_(max_length) {
   // Padding takes no positions: a prompt begins at 0 wherever its row does.
   for (int64_t i = 0; i < positions_.count(); ++i) {
@@ -71,10 +76,33 @@ Decoder::Decoder(const Model& model, Prompts prompts, int64_t max_length, bool u
   }
 }
 
+Decoder::~Decoder() = default;
+
+Logits Decoder::compiled_next() {
+  const int64_t rows = tokens_.count(), length = cache_.length();
+  if (!step_ || !step_->fits(rows)) {
+    step_.reset();  // before its memory becomes other memory
+    if (cache_.capacity() <= length) {
+      // Twice as much, as each capacity is compiled.
+      const int64_t pages = (2 * length + KvCache::kPage) / KvCache::kPage;
+      cache_.reserve(std::max(length + 1, std::min(max_length_, pages * KvCache::kPage)));
+    }
+    step_ = std::make_unique<DecodeStep>(model_, cache_, mask_);
+  }
+  std::vector<int64_t> tokens, positions;
+  for (int64_t i = 0; i < rows; ++i) {
+    tokens.push_back(tokens_.row(i).back());
+    if (mask_.count()) positions.push_back(positions_.row(i).back());
+  }
+  return step_->run(tokens, positions);
+}
+
 Logits Decoder::next() {
   NoGradGuard guard;
-  const int64_t n = use_cache_ ? tokens_.length - cache_.length() : tokens_.length;
-  Inputs in{.cache = use_cache_ ? &cache_ : nullptr, .logits_to_keep = 1};
+  const bool cached = use_ != CacheUse::kNone;
+  const int64_t n = cached ? tokens_.length - cache_.length() : tokens_.length;
+  if (use_ == CacheUse::kStatic && n == 1 && cache_.length() > 0) return compiled_next();
+  Inputs in{.cache = cached ? &cache_ : nullptr, .logits_to_keep = 1};
   if (mask_.count()) {
     in.attention_mask = last(mask_, mask_.length);
     in.position_ids = last(positions_, n);
@@ -101,7 +129,13 @@ void Decoder::select_rows(const std::vector<int64_t>& rows) {
   for (Rows* each : {&tokens_, &source_, &source_mask_})
     if (each->count()) select(*each, rows);
   if (mask_.count()) select(mask_, rows), select(positions_, rows);
-  if (use_cache_) cache_.select_rows(rows);
+  if (use_ == CacheUse::kNone) return;
+  cache_.select_rows(rows);
+  if (!step_) return;
+  if (!step_->fits(tokens_.count()))
+    step_.reset();
+  else if (mask_.count())
+    step_->set_mask(mask_);
 }
 
 }  // namespace holon::models

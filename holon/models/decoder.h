@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Logits {
 
   int64_t count() const { return static_cast<int64_t>(values.size()) / vocabulary; }
   std::span<const float> row(int64_t i) const;
+  std::span<float> mutable_row(int64_t i);
 };
 
 // What is generated from: of an encoder-decoder the tokens of its encoder, too.
@@ -34,13 +36,24 @@ struct Prompts {
   Rows source{}, source_mask{};
 };
 
+class DecodeStep;
+
+// How keys and values of the tokens so far are kept: not at all; in memory that grows with them; likewise, and steps of
+// one token are compiled.
+enum class CacheUse : uint8_t { kNone, kDynamic, kStatic };
+
 class Decoder {
  public:
   // max_length: of a row.
-  Decoder(const Model& model, Prompts prompts, int64_t max_length, bool use_cache);
+  Decoder(const Model& model, Prompts prompts, int64_t max_length, CacheUse use);
+  ~Decoder();
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
 
   // The logits of each row's next token, alike on all ranks. Collective.
   Logits next();
+  // A row so far, from its prompt on; of an encoder-decoder that of the decoder.
+  std::span<const int64_t> tokens(int64_t row) const { return tokens_.row(row); }
   // Adds a token to each row.
   void append(const std::vector<int64_t>& tokens);
   // Row i becomes what row rows[i] was. Collective.
@@ -49,8 +62,11 @@ class Decoder {
  private:
   Model model_;
   Rows source_, source_mask_, tokens_, mask_, positions_;
-  bool use_cache_;
+  Logits compiled_next();
+  int64_t max_length_;
+  CacheUse use_;
   KvCache cache_;
+  std::unique_ptr<DecodeStep> step_;
 };
 
 }  // namespace holon::models

@@ -21,7 +21,8 @@ using Tokens = std::vector<int64_t>;
 
 void check_options(const GenerateOptions& o) {
   const SamplingOptions& s = o.sampling;
-  if (o.max_new_tokens < 1) fail_value("{}: max_new_tokens is {}; it must be 1 or more.", kName, o.max_new_tokens);
+  if (o.max_new_tokens && *o.max_new_tokens < 1)
+    fail_value("{}: max_new_tokens is {}; it must be 1 or more.", kName, *o.max_new_tokens);
   if (!(s.temperature > 0) || s.temperature > 1e30)
     fail_value("{}: temperature is {}; it must be positive. For the most probable token leave out do_sample.", kName,
                s.temperature);
@@ -40,6 +41,34 @@ void check_options(const GenerateOptions& o) {
     if (text.empty()) fail_value("{}: one of the stop_strings is empty. Leave it out.", kName);
 }
 
+CacheUse use_of(const GenerateOptions& o, bool encoded) {
+  const bool compiled = o.cache_implementation == "static";
+  if (!compiled && o.cache_implementation != "dynamic")
+    fail_value("{}: cache_implementation is '{}'; it must be 'dynamic' or 'static'.", kName, o.cache_implementation);
+  if (compiled && !o.use_cache)
+    fail_value("{}: use_cache is false, and cache_implementation 'static'. Leave one out.", kName);
+  if (compiled && encoded)
+    fail_value("{}: cache_implementation is 'static'; steps of an encoder-decoder are not compiled. Leave it out.",
+               kName);
+  return !o.use_cache ? CacheUse::kNone : compiled ? CacheUse::kStatic : CacheUse::kDynamic;
+}
+
+// How many tokens follow rows of a length.
+int64_t new_tokens_of(const GenerateOptions& o, int64_t length) {
+  if (o.max_new_tokens) return *o.max_new_tokens;
+  if (!o.max_length) return 20;
+  if (*o.max_length <= length)
+    fail_value("{}: max_length is {}, and the prompts have {} tokens already. Choose a larger one, or max_new_tokens.",
+               kName, *o.max_length, length);
+  return *o.max_length - length;
+}
+
+// The file of the two that has the member.
+const Config& config_with(const Model& model, const char* key) {
+  const Config& own = model.generation_config();
+  return own.has(key) ? own : model.config();
+}
+
 // The tokens that end a row.
 Tokens ends_of(const Model& model, const GenerateOptions& o, int64_t vocabulary) {
   auto known = [&](int64_t t) { return t >= 0 && t < vocabulary; };
@@ -48,7 +77,7 @@ Tokens ends_of(const Model& model, const GenerateOptions& o, int64_t vocabulary)
       if (!known(t)) fail_value("{}: eos_token_id {} is not in the vocabulary [0, {}).", kName, t, vocabulary);
     return *o.eos_token_id;
   }
-  const Config& c = model.config();
+  const Config& c = config_with(model, "eos_token_id");
   if (!c.has("eos_token_id")) return {};
   Tokens ends = c.is_list("eos_token_id") ? c.integers("eos_token_id") : Tokens{c.integer("eos_token_id")};
   std::erase_if(ends, [&](int64_t t) { return !known(t); });
@@ -57,7 +86,7 @@ Tokens ends_of(const Model& model, const GenerateOptions& o, int64_t vocabulary)
 
 int64_t padding_of(const Model& model, const GenerateOptions& o, const Tokens& ends, int64_t vocabulary) {
   if (!o.pad_token_id) {
-    const int64_t own = model.config().integer("pad_token_id", -1);
+    const int64_t own = config_with(model, "pad_token_id").integer("pad_token_id", -1);
     if (own >= 0 && own < vocabulary) return own;
     return ends.empty() ? 0 : ends[0];
   }
@@ -129,22 +158,24 @@ class NewTokens {
 };
 
 // The seed, and the number of the first draw.
-std::pair<uint64_t, uint64_t> draws_of(const GenerateOptions& o) {
+std::pair<uint64_t, uint64_t> draws_of(const GenerateOptions& o, int64_t new_tokens) {
   if (o.seed) return {*o.seed, 0};
   RandomState& state = random_state();
   const auto first = static_cast<uint64_t>(state.global_counter);
-  state.global_counter += o.max_new_tokens;
+  state.global_counter += new_tokens;
   return {state.seed, first};
 }
 
-void token_by_token(Decoder& decoder, NewTokens& made, const GenerateOptions& o) {
-  const auto [seed, first] = o.do_sample ? draws_of(o) : std::pair<uint64_t, uint64_t>{};
-  for (int64_t step = 0; step < o.max_new_tokens; ++step) {
-    const Logits logits = decoder.next();
+void token_by_token(Decoder& decoder, NewTokens& made, const GenerateOptions& o, const LogitsProcessor& process,
+                    int64_t new_tokens) {
+  const auto [seed, first] = o.do_sample ? draws_of(o, new_tokens) : std::pair<uint64_t, uint64_t>{};
+  for (int64_t step = 0; step < new_tokens; ++step) {
+    Logits logits = decoder.next();
     Tokens tokens;
     for (int64_t row = 0; row < logits.count(); ++row) {
       int64_t token = made.padding();
       if (!made.ended(row)) {
+        if (process.changes()) process(logits.mutable_row(row), decoder.tokens(row));
         const auto x = logits.row(row);
         token = o.do_sample
             ? sample(probabilities(x, o.sampling), uniform(seed, first + static_cast<uint64_t>(step), row))
@@ -155,7 +186,7 @@ void token_by_token(Decoder& decoder, NewTokens& made, const GenerateOptions& o)
     made.append(tokens);
     if (o.streamer && !all_go_on(o.streamer(step, tokens))) return;
     if (made.all_ended()) return;
-    if (step + 1 < o.max_new_tokens) decoder.append(tokens);
+    if (step + 1 < new_tokens) decoder.append(tokens);
   }
 }
 
@@ -172,10 +203,11 @@ Tensor generate(const Model& model, const Tensor& ids, const GenerateOptions& o)
   check_ids(kName, "the prompts", ids, sizes->vocabulary);
   const bool encoded = sizes->decoder_start.has_value();
   const int64_t rows = ids.size(0), length = encoded ? 1 : ids.size(1);
-  if (o.max_new_tokens > sizes->positions - length)
+  const int64_t new_tokens = new_tokens_of(o, length);
+  if (new_tokens > sizes->positions - length)
     fail_value("{}: prompts of {} tokens and {} new ones are longer than the {} positions of the model. Choose a "
                "smaller max_new_tokens, or cut the prompts.",
-               kName, length, o.max_new_tokens, sizes->positions);
+               kName, length, new_tokens, sizes->positions);
   const Tokens ends = ends_of(model, o, sizes->vocabulary);
   const int64_t padding = padding_of(model, o, ends, sizes->vocabulary);
   Rows mask = mask_of(o.attention_mask, ids, !encoded);
@@ -186,18 +218,20 @@ Tensor generate(const Model& model, const Tensor& ids, const GenerateOptions& o)
                .source = std::move(given),
                .source_mask = std::move(mask)};
 
-  Decoder decoder(model, prompts, length + o.max_new_tokens, o.use_cache);
+  const LogitsProcessor process(o.logits, ends, length, sizes->vocabulary);
+  Decoder decoder(model, prompts, length + new_tokens, use_of(o, encoded));
   std::vector<Tokens> made;
   if (o.num_beams > 1) {
     made = beam_search(decoder, rows,
                        {.num_beams = o.num_beams,
-                        .max_new_tokens = o.max_new_tokens,
+                        .max_new_tokens = new_tokens,
                         .length_penalty = o.length_penalty,
                         .early_stopping = o.early_stopping,
-                        .eos = ends});
+                        .eos = ends},
+                       process);
   } else {
     NewTokens tokens(rows, ends, padding, o);
-    token_by_token(decoder, tokens, o);
+    token_by_token(decoder, tokens, o, process, new_tokens);
     made = tokens.rows();
   }
   size_t longest = 0;
@@ -212,5 +246,7 @@ Tensor generate(const Model& model, const Tensor& ids, const GenerateOptions& o)
   }
   return tensor(out, {rows, length + static_cast<int64_t>(longest)});
 }
+
+Tensor generate(const Model& model, const Tensor& ids) { return generate(model, ids, generation_options(model)); }
 
 }  // namespace holon::models

@@ -5,6 +5,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/models/loss.h"
+#include "holon/nn/quantize.h"
 #include "holon/nn/weights.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/create.h"
@@ -48,7 +49,7 @@ Gpt2Config Gpt2Config::from(const Config& c) {
   return out;
 }
 
-Conv1D::Conv1D(int64_t in, int64_t out, Divided divided, const Layout& l) : divided_(divided), layout_(l) {
+Conv1D::Conv1D(int64_t in, int64_t out, Divided divided, const Layout& l) : in_(in), divided_(divided), layout_(l) {
   const bool outputs = divided == Divided::kOutputs;
   weight = register_parameter("weight", nn::blank({in, out}, l.placement, l.tensor_parallel(outputs ? 1 : 0), l.dtype));
   bias = register_parameter(
@@ -57,7 +58,8 @@ Conv1D::Conv1D(int64_t in, int64_t out, Divided divided, const Layout& l) : divi
 }
 
 Tensor Conv1D::forward(const Tensor& x) const {
-  const Tensor y = linear(x, weight.transpose(0, 1), bias);
+  const Tensor y = is_floating(weight.dtype()) ? linear(x, weight.transpose(0, 1), bias)
+                                               : nn::quantized_product(x, weight, bias, in_);
   return divided_ == Divided::kInputs ? added_up(y, layout_) : y;
 }
 

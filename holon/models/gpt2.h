@@ -36,6 +36,7 @@ class Conv1D : public nn::Layer<Conv1D> {
   nn::Parameter weight, bias;
 
  private:
+  int64_t in_;
   Divided divided_;
   Layout layout_;
 };

@@ -4,6 +4,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/internal_ops/kv_cache.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/index.h"
 #include "holon/ops/values.h"
@@ -12,8 +13,6 @@
 namespace holon::models {
 
 namespace {
-
-constexpr int64_t kFirstCapacity = 64;
 
 // The first `length` places of the axis of tokens, from `begin` on.
 Array tokens_of(const Array& a, int64_t begin, int64_t length) {
@@ -58,29 +57,52 @@ Tensor KvCache::seen(const Tensor& held, int64_t length) const {
   return Tensor::global(here, shape, held.dtype(), held.spec());
 }
 
+int64_t KvCache::bytes() const {
+  int64_t sum = 0;
+  for (auto* list : {&layers_, &sources_})
+    for (const Layer& l : *list)
+      for (const Tensor* t : {&l.key, &l.value})
+        if (t->defined() && t->array().defined()) sum += static_cast<int64_t>(t->array().nbytes());
+  return sum;
+}
+
+void KvCache::grow(Tensor& held, const Tensor& like, int64_t capacity) const {
+  Tensor grown = room_for(like, capacity);
+  if (length_ > 0 && grown.array().defined()) {
+    Array to = tokens_of(grown.array(), 0, length_);
+    kernels::copy(tokens_of(held.array(), 0, length_), to);
+  }
+  held = std::move(grown);
+}
+
+void KvCache::reserve(int64_t length) {
+  for (Layer& l : layers_)
+    for (Tensor* held : {&l.key, &l.value})
+      if (held->defined() && held->size(2) < length) grow(*held, *held, length);
+}
+
 void KvCache::write(Tensor& held, const Tensor& x) const {
   const int64_t needed = length_ + x.size(2);
-  const int64_t before = held.defined() ? held.size(2) : 0;
-  if (needed > before) {
-    // Doubled, so that what is there is copied once on average.
-    int64_t capacity = std::max({needed, 2 * before, kFirstCapacity});
+  if (!held.defined() || needed > held.size(2)) {
+    int64_t capacity = (needed + kPage - 1) / kPage * kPage;
     if (max_length_ > 0) capacity = std::max(needed, std::min(capacity, max_length_));
-    Tensor grown = room_for(x, capacity);
-    if (length_ > 0 && grown.array().defined()) {
-      Array to = tokens_of(grown.array(), 0, length_);
-      kernels::copy(tokens_of(held.array(), 0, length_), to);
-    }
-    held = std::move(grown);
+    grow(held, x, capacity);
   }
   if (!held.array().defined()) return;
   Array to = tokens_of(held.array(), length_, x.size(2));
   kernels::copy(x.array(), to);
 }
 
+const StepTensors* KvCache::step_on(const Placement& stage) const {
+  for (auto& step : step_)
+    if (step.placement == stage) return &step;
+  return nullptr;
+}
+
 std::pair<Tensor, Tensor> KvCache::append(int64_t layer, const Tensor& key, const Tensor& value) {
   if (grad_enabled())
     fail_runtime("KvCache: gradients are recorded; a cache is for inference. Use NoGradGuard (no_grad() in Python).");
-  if (tracer()) fail_runtime("KvCache: a graph is captured; its calls take no cache. Leave the cache out.");
+  if (tracer()) return append_captured(layer, key, value);
   if (layer >= static_cast<int64_t>(layers_.size())) layers_.resize(to_size(layer + 1));
   Layer& l = at_index(layers_, layer);
   Tensor k = key, v = value;
@@ -101,7 +123,23 @@ std::pair<Tensor, Tensor> KvCache::append(int64_t layer, const Tensor& key, cons
   return {seen(l.key, length), seen(l.value, length)};
 }
 
+std::pair<Tensor, Tensor> KvCache::append_captured(int64_t layer, const Tensor& key, const Tensor& value) const {
+  const StepTensors* step = key.is_global() ? step_on(key.placement()) : nullptr;
+  if (!step || layer >= static_cast<int64_t>(layers_.size()))
+    fail_runtime(
+        "KvCache: a graph is captured; its calls take no cache. Leave the cache out, or let generate() compile "
+        "its steps (cache_implementation \"static\").");
+  const Layer& l = at_index(layers_, layer);
+  auto put = [&](const Tensor& held, const Tensor& x) {
+    const Tensor made = kv_put(held, x, step->place).to_global(held.placement(), held.nd_sbp());
+    tracer()->write("kv_put", held, made);
+    return made;
+  };
+  return {put(l.key, key), put(l.value, value)};
+}
+
 void KvCache::advance(int64_t new_tokens, int64_t rows) {
+  if (tracer()) return;
   length_ += new_tokens;
   rows_ = rows;
 }
@@ -132,7 +170,8 @@ void KvCache::select_rows(const std::vector<int64_t>& rows) {
     Layer to;
     for (auto [from, held] : {std::pair{&l.key, &to.key}, {&l.value, &to.value}}) {
       const Tensor x = selected_rows(seen(*from, length_), index);
-      *held = room_for(x, from->size(2));
+      // The same memory where it fits: a compiled step goes on with it.
+      *held = x.shape()[0] == from->size(0) && x.spec() == from->spec() ? *from : room_for(x, from->size(2));
       if (!held->array().defined()) continue;
       Array there = tokens_of(held->array(), 0, length_);
       kernels::copy(x.array(), there);

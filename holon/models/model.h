@@ -24,6 +24,13 @@ struct CausalSizes {
 };
 inline constexpr int64_t kNoLimit = int64_t{1} << 40;  // of positions
 
+// Of Model::quantize().
+struct QuantizeOptions {
+  int bits = 4;             // 4 or 8, for each number of a weight
+  int64_t group_size = 32;  // adjacent inputs of an output that have one scale, 2 bytes
+  bool lm_head = false;     // the product that gives the logits, too, unless it is the embedding's table
+};
+
 // What the module class of a family has besides forward(x, inputs). Causal ones have causal_sizes(), too.
 template <class M>
 concept ModelFamily = std::derived_from<M, nn::Module> && requires(const M& m, const Tensor& t, const Inputs& in) {
@@ -39,7 +46,10 @@ class Model : public nn::Module {
  public:
   template <ModelFamily M>
   Model(const M& module, Config config)
-      : nn::Module(module), family_(std::make_shared<Of<M>>(module)), config_(std::move(config)) {}
+      : nn::Module(module),
+        family_(std::make_shared<Of<M>>(module)),
+        config_(std::move(config)),
+        generation_config_(std::make_shared<Config>()) {}
 
   // Logits of tokens [batch, length] or pixels [batch, channels, height, width], on the last stage. x is global, or
   // local and alike on all ranks. Errors: what the model does not take (holon/models/inputs.h).
@@ -49,9 +59,15 @@ class Model : public nn::Module {
   Tensor loss(const Tensor& x, const Tensor& labels, const Inputs& inputs = {}) const {
     return family_->loss(x, labels, inputs);
   }
-  // Writes config.json and the weights, for from_pretrained() here and in transformers. Collective over the world.
-  // Errors: those of save().
+  // Writes config.json, generation_config.json if it is not empty, and the weights, for from_pretrained() here and in
+  // transformers. Collective over the world. Errors: those of save(); the model is quantised (RuntimeError).
   void save_pretrained(const FilePath& folder) const;
+
+  // Replaces the weights of the products of attention and of MLPs by small integers with a scale for each group, in
+  // place, for inference with less memory (holon/nn/quantize.h). Embeddings, norms, biases, routers and experts stay.
+  // Backward is an error then, and so is save_pretrained(): state_dict() keeps the integers, which load_state_dict()
+  // reads into a model that is quantised alike. Errors: those of nn::quantize(). Collective over the world.
+  void quantize(const QuantizeOptions& options = {});
 
   // None for a model that is not causal, such as BERT.
   std::optional<CausalSizes> causal_sizes() const { return family_->causal_sizes(); }
@@ -61,6 +77,10 @@ class Model : public nn::Module {
   std::vector<StagedModule> stages() const { return family_->stages(); }
   CheckpointNames checkpoint_names() const { return family_->checkpoint_names(); }
   const Config& config() const { return config_; }
+  // What the checkpoint's generation_config.json says, which save_pretrained() writes again; empty without one. It is
+  // one for all copies of the model.
+  const Config& generation_config() const { return *generation_config_; }
+  void set_generation_config(Config config) { *generation_config_ = std::move(config); }
   // The model as the class of its family, such as Llama; nullptr if it is of another.
   template <ModelFamily M>
   const M* get_if() const {
@@ -96,6 +116,7 @@ class Model : public nn::Module {
   };
   std::shared_ptr<const Family> family_;
   Config config_;
+  std::shared_ptr<Config> generation_config_;
 };
 
 }  // namespace holon::models

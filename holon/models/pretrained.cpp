@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -15,6 +16,7 @@
 #include "holon/models/t5.h"
 #include "holon/models/vit.h"
 #include "holon/nn/init.h"
+#include "holon/nn/quantize.h"
 
 namespace holon::models {
 
@@ -63,6 +65,14 @@ const Row& row_of(const Config& config) {
              fmt::format("{}", fmt::join(architectures(), ", ")));
 }
 
+void write_config(const FilePath& folder, const char* name, const Config& config) {
+  const auto path = std::filesystem::path(folder.string()) / name;
+  std::ofstream file(path, std::ios::binary);
+  file << config.json();
+  file.close();
+  if (!file) fail_runtime("save_pretrained: {} cannot be written.", path.string());
+}
+
 }  // namespace
 
 std::vector<std::string> architectures() {
@@ -73,22 +83,33 @@ std::vector<std::string> architectures() {
 
 Model from_config(const Config& config, const Parallel& parallel, const ModelOptions& options) {
   const Row& row = row_of(config);
-  return row.make(config, Layout::over(parallel, options.dtype, options.device));
+  Model model = row.make(config, Layout::over(parallel, options.dtype, options.device));
+  if (options.quantize) model.quantize(*options.quantize);
+  return model;
 }
 
 Model from_pretrained(const FilePath& folder, const Parallel& parallel, const ModelOptions& options) {
-  Config config;
-  checkpoint::together("from_pretrained", [&] { config = Config::read(folder); });
+  Config config, generation;
+  checkpoint::together("from_pretrained", [&] {
+    config = Config::read(folder);
+    generation = Config::read(folder, "generation_config.json", true);
+  });
+  const Row& row = row_of(config);
   Model model = [&] {
     nn::init::SkipGuard no_draws;  // each value is replaced
-    return from_config(config, parallel, options);
+    return row.make(config, Layout::over(parallel, options.dtype, options.device));
   }();
   load_weights(model, folder, model.checkpoint_names());
   model.eval();
+  model.set_generation_config(std::move(generation));
+  if (options.quantize) model.quantize(*options.quantize);
   return model;
 }
 
 void Model::save_pretrained(const FilePath& folder) const {
+  if (nn::is_quantized(*this))
+    fail_runtime("save_pretrained: the model is quantised, and no checkpoint of transformers has its weights. Call it "
+                 "before quantize(), or save state_dict().");
   save_weights(*this, folder, checkpoint_names());
   checkpoint::together("save_pretrained", [&] {
     if (Context::current().rank() != 0) return;
@@ -96,11 +117,12 @@ void Model::save_pretrained(const FilePath& folder) const {
     const std::string dtype(name(layouts().front().dtype));
     config.set("dtype", dtype);
     if (config.has("torch_dtype")) config.set("torch_dtype", dtype);  // as older versions name it
-    const auto path = std::filesystem::path(folder.string()) / "config.json";
-    std::ofstream file(path, std::ios::binary);
-    file << config.json();
-    file.close();
-    if (!file) fail_runtime("save_pretrained: {} cannot be written.", path.string());
+    write_config(folder, "config.json", config);
+    const auto path = std::filesystem::path(folder.string()) / "generation_config.json";
+    if (generation_config().size() > 0)
+      write_config(folder, "generation_config.json", generation_config());
+    else
+      std::filesystem::remove(path);  // of a model that was there before
   });
 }
 

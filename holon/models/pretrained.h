@@ -6,6 +6,7 @@
 //   model.save_pretrained("tuned");
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace holon::models {
 struct ModelOptions {
   DType dtype = float32;  // of the parameters, whatever that of the files is
   std::string device = "cpu";
+  std::optional<QuantizeOptions> quantize{};  // Model::quantize() once the weights are read
 };
 
 // The model of a folder with config.json and safetensors files (or PyTorch's), in evaluation mode. Each rank reads its

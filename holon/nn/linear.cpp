@@ -4,17 +4,20 @@
 
 #include "holon/base/error.h"
 #include "holon/nn/init.h"
+#include "holon/nn/quantize.h"
 #include "holon/nn/weights.h"
 
 namespace holon::nn {
 
-Linear::Linear(int64_t in_features, int64_t out_features, const LinearOptions& o) {
+Linear::Linear(int64_t in_features, int64_t out_features, const LinearOptions& o) : in_features_(in_features) {
   weight = register_parameter("weight", blank({out_features, in_features}, o.placement, o.sbp, o.dtype));
   if (o.bias)
     bias = register_parameter("bias",
                               blank({out_features}, o.placement, o.bias_sbp ? o.bias_sbp : beside(o.sbp), o.dtype));
   draw_weight_and_bias(weight, bias);
 }
+
+Tensor Linear::quantized(const Tensor& x) const { return quantized_product(x, weight, bias, in_features_); }
 
 Bilinear::Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, const LinearOptions& o) {
   weight = register_parameter("weight", blank({out_features, in1_features, in2_features}, o.placement, o.sbp, o.dtype));

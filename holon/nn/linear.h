@@ -1,6 +1,8 @@
 // Layers that are products with a weight, and those that change nothing but the shape.
 #pragma once
 
+#include <cstdint>
+
 #include "holon/nn/module.h"
 #include "holon/ops/layers.h"
 #include "holon/ops/matmul.h"
@@ -19,8 +21,12 @@ struct LinearOptions {
 class Linear : public Layer<Linear> {
  public:
   Linear(int64_t in_features, int64_t out_features, const LinearOptions& options = {});
-  Tensor forward(const Tensor& x) const { return linear(x, weight, bias); }
-  Parameter weight, bias;  // bias: undefined without one
+  Tensor forward(const Tensor& x) const { return is_floating(weight.dtype()) ? linear(x, weight, bias) : quantized(x); }
+  Parameter weight, bias;  // bias: undefined without one. weight: uint8 once it is quantised (holon/nn/quantize.h)
+
+ private:
+  Tensor quantized(const Tensor& x) const;
+  int64_t in_features_;
 };
 
 // y[o] = x1 weight[o] x2 + bias[o], with weight [out, in1, in2].

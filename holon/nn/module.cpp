@@ -207,7 +207,8 @@ void Module::State::replace_tensor(MemberKind kind, const std::string& name, con
       fail_value("replace_parameter: the new '{}' is the result of an op. Register its value by detach(), or write it "
                  "into the parameter: NoGradGuard guard; copy_(parameter, value).",
                  name);
-    value.set_requires_grad();
+    // Integers, as of quantised weights, have no gradients.
+    if (is_floating(value.dtype())) value.set_requires_grad();
     mark_parameter(value);
   }
   static_cast<Tensor&>(*tensor(kind, name)) = value;
@@ -567,6 +568,11 @@ void detail::ModuleAccess::set_training(const Module& module, bool on) { module.
 StateDict detail::ModuleAccess::parameters(const Module& module) {
   auto& own = module.state().parameters;
   return {own.begin(), own.end()};
+}
+bool detail::ModuleAccess::has_parameter_of(const Module& module, const std::string& name,
+                                            const std::type_info& layer) {
+  const Registration* r = module.state().registration(MemberKind::kParameter, name);
+  return r && r->registrar.type && *r->registrar.type == layer;
 }
 std::vector<detail::ModuleAccess::NamedBuffer> detail::ModuleAccess::buffers(const Module& module) {
   std::vector<NamedBuffer> list;

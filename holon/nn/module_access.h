@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <typeinfo>
 #include <vector>
 
 #include "holon/nn/module.h"
@@ -16,6 +17,8 @@ struct ModuleAccess {
   static void set_training(const Module& module, bool on);
   // What is registered in the module itself, under every name.
   static StateDict parameters(const Module& module);
+  // Whether an object of that very class, which derives from Layer of itself, has registered the parameter.
+  static bool has_parameter_of(const Module& module, const std::string& name, const std::type_info& layer);
   struct NamedBuffer {
     std::string name;
     Tensor tensor;

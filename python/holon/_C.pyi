@@ -516,22 +516,13 @@ class Model:
         self,
         ids: Tensor,
         attention_mask: Tensor | None,
-        max_new_tokens: _int,
-        do_sample: _bool,
-        temperature: _float,
-        top_k: _int | None,
-        top_p: _float,
-        seed: _int | None,
-        num_beams: _int,
-        length_penalty: _float,
-        early_stopping: _bool,
-        eos_token_id: Sequence[_int] | None,
-        pad_token_id: _int | None,
-        stop_strings: Sequence[str],
+        options: dict,
         decode: Callable[[Sequence[_int]], str] | None,
         streamer: Callable[[_int, Sequence[_int]], _bool] | None,
-        use_cache: _bool,
     ) -> Tensor: ...
+    def generation_config(self) -> str: ...
+    def set_generation_config(self, arg: str, /) -> None: ...
+    def quantize(self, bits: _int, group_size: _int, lm_head: _bool) -> None: ...
     def save_pretrained(self, path: str) -> None: ...
 
 def model_from_pretrained(

@@ -76,35 +76,74 @@ class Model(CppModule):
         input: _C.Tensor,
         attention_mask: _C.Tensor | None = None,
         *,
-        max_new_tokens: int = 20,
-        do_sample: bool = False,
-        temperature: float = 1.0,
-        top_k: int | None = 50,
-        top_p: float = 1.0,
+        max_new_tokens: int | None = None,
+        max_length: int | None = None,
+        do_sample: bool | None = None,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
         seed: int | None = None,
-        num_beams: int = 1,
-        length_penalty: float = 1.0,
-        early_stopping: bool = False,
+        repetition_penalty: float | None = None,
+        no_repeat_ngram_size: int | None = None,
+        min_new_tokens: int | None = None,
+        min_length: int | None = None,
+        bad_words_ids: Sequence[Sequence[int]] | None = None,
+        num_beams: int | None = None,
+        length_penalty: float | None = None,
+        early_stopping: bool | None = None,
         eos_token_id: int | Sequence[int] | None = None,
         pad_token_id: int | None = None,
-        stop_strings: str | Sequence[str] = (),
+        stop_strings: str | Sequence[str] | None = None,
         tokenizer: Any = None,
         streamer: Callable[[int, list[int]], bool | None] | None = None,
-        use_cache: bool = True,
+        use_cache: bool | None = None,
+        cache_implementation: str | None = None,
     ) -> _C.Tensor:
         """The prompts [batch, length] with the tokens that follow: int64 [batch, length + new tokens], local and alike
         on all ranks, padded behind the ends of rows; of T5 the decoder's tokens, behind its start token. Collective.
         The mode stays: call eval() first.
 
-        Shorter prompts have padding on the left, where attention_mask is 0. A row ends with any eos_token_id (by
-        default that of config.json) or where the text of its new tokens, by tokenizer.decode(tokens), has one of
-        stop_strings. do_sample draws tokens by temperature, top_k and top_p, by the seed, the step and the row only,
-        whatever the layout; without it the most probable token is next, or num_beams continuations are searched.
-        streamer(step, tokens) is called with the new token of each row, on all ranks; False ends the generation.
+        An option that is None is what generation_config says, or else transformers' default: 20 new tokens, the most
+        probable ones, and for samples a temperature of 1 and the 50 most probable tokens (top_k 0: all).
+
+        Shorter prompts have padding on the left, where attention_mask is 0. max_length is how long rows become at most,
+        with their prompts, without max_new_tokens. A row ends with any eos_token_id (by default that of
+        generation_config.json, or of config.json) or where the text of its new tokens, by tokenizer.decode(tokens), has
+        one of stop_strings. do_sample draws tokens by temperature, top_k and top_p, by the seed, the step and the row
+        only, whatever the layout; without it the most probable token is next, or num_beams continuations are searched.
+        repetition_penalty, no_repeat_ngram_size, min_new_tokens, min_length and bad_words_ids change the scores of
+        tokens as in transformers. cache_implementation "static" compiles the steps of one token, which takes some time
+        before the first. streamer(step, tokens) is called with the new token of each row, on all ranks; False
+        ends the generation.
 
         Errors: as of transformers' options that are out of range, of prompts and new tokens longer than the model's
-        positions, and of models that are not causal (ValueError).
+        positions, of models that are not causal, and of a generation_config that asks for what is not there
+        (ValueError).
         """
+        options: dict[str, Any] = {
+            "max_new_tokens": max_new_tokens,
+            "max_length": max_length,
+            "do_sample": do_sample,
+            "temperature": temperature,
+            "top_p": top_p,
+            "seed": seed,
+            "repetition_penalty": repetition_penalty,
+            "no_repeat_ngram_size": no_repeat_ngram_size,
+            "min_new_tokens": min_new_tokens,
+            "min_length": min_length,
+            "bad_words_ids": bad_words_ids,
+            "num_beams": num_beams,
+            "length_penalty": length_penalty,
+            "early_stopping": early_stopping,
+            "eos_token_id": [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id,
+            "pad_token_id": pad_token_id,
+            "stop_strings": [stop_strings] if isinstance(stop_strings, str) else stop_strings,
+            "use_cache": use_cache,
+            "cache_implementation": cache_implementation,
+        }
+        options = {name: value for name, value in options.items() if value is not None}
+        if top_k is not None:
+            options["top_k"] = top_k or None
         decode = None if tokenizer is None else tokenizer.decode
         stream = None
         if streamer is not None:
@@ -113,25 +152,31 @@ class Model(CppModule):
                 goes_on = streamer(step, list(tokens))
                 return goes_on is None or bool(goes_on)
 
-        return self._model.generate(
-            input,
-            attention_mask,
-            max_new_tokens,
-            do_sample,
-            temperature,
-            top_k,
-            top_p,
-            seed,
-            num_beams,
-            length_penalty,
-            early_stopping,
-            [eos_token_id] if isinstance(eos_token_id, int) else eos_token_id,
-            pad_token_id,
-            [stop_strings] if isinstance(stop_strings, str) else list(stop_strings),
-            decode,
-            stream,
-            use_cache,
-        )
+        return self._model.generate(input, attention_mask, options, decode, stream)
+
+    @property
+    def generation_config(self) -> dict[str, Any]:
+        """What generate() goes by where an argument is left out: generation_config.json of the checkpoint; a copy.
+        Assign another one to change it, alike on all ranks."""
+        return json.loads(self._model.generation_config())
+
+    @generation_config.setter
+    def generation_config(self, config: Mapping[str, Any]) -> None:
+        self._model.set_generation_config(json.dumps(dict(config)))
+
+    def quantize(self, bits: int = 4, group_size: int = 32, lm_head: bool = False) -> "Model":
+        """Replaces the weights of the products of attention and of MLPs by integers of 4 or 8 bits, in place, for
+        inference with less memory; returns the model. Adjacent group_size inputs of an output have one scale, and a
+        weight is off by at most half of it. Embeddings, norms, biases, routers and experts stay, and the product that
+        gives the logits unless lm_head. The weights are parameters of uint8 then: state_dict() has them, and
+        load_state_dict() reads them into a model that is quantised alike. Collective.
+
+        Errors: ValueError for other bits, a group_size that does not divide a layer's inputs, and a model that is
+        quantised already; afterwards, RuntimeError in save_pretrained() and NotImplementedError in backward().
+        """
+        self._model.quantize(bits, group_size, lm_head)
+        self._follow()
+        return self
 
     def save_pretrained(self, path: str | os.PathLike[str]) -> None:
         """Writes config.json and the weights, for from_pretrained() here and in transformers. Collective."""
@@ -164,17 +209,20 @@ def from_pretrained(
     cp: int = 1,
     dtype: _C.dtype = _C.float32,
     device: str = "cpu",
+    quantize: int | None = None,
 ) -> Model:
     """The model of a folder with config.json and weights, as save_pretrained() here or in transformers writes it, in
     evaluation mode. Each rank reads its own parts of the files. Collective.
 
     dp, tp, pp, ep: how many ranks share the rows of a batch, the heads and hidden units, the layers and the experts;
-    their product is the number of ranks. cp is only 1 for now. dtype: of the parameters, whatever the files have.
+    their product is the number of ranks. cp is only 1 for now. dtype: of the parameters, whatever the files have. quantize: 4 or 8, the bits for
+    Model.quantize() once the weights are read.
 
     Errors: ValueError for sizes that do not fit the world or the model, an unknown type of model, and files that do not
     fit the configuration, all of whose tensors are listed; RuntimeError for what cannot be read.
     """
-    return Model(_C.model_from_pretrained(os.fspath(path), dp, tp, pp, ep, cp, dtype, device))
+    model = Model(_C.model_from_pretrained(os.fspath(path), dp, tp, pp, ep, cp, dtype, device))
+    return model if quantize is None else model.quantize(quantize)
 
 
 def from_config(

@@ -49,6 +49,30 @@ std::vector<std::pair<std::string, int>> stages_of(const Model& m) {
   return out;
 }
 
+// Takes over the options that are given by their names.
+void set_options(models::GenerateOptions& o, const nb::dict& given) {
+  for (auto [key, value] : given) {
+    const std::string name = nb::cast<std::string>(key);
+    auto take = [&, &value = value](const char* option, auto& field) {
+      if (name != option) return false;
+      if (!nb::try_cast(value, field))
+        fail_type("generate: {} is of the type {}, which it cannot be.", name, nb::type_name(value.type()).c_str());
+      return true;
+    };
+    const bool known = take("max_new_tokens", o.max_new_tokens) || take("max_length", o.max_length) ||
+        take("do_sample", o.do_sample) || take("temperature", o.sampling.temperature) ||
+        take("top_k", o.sampling.top_k) || take("top_p", o.sampling.top_p) || take("seed", o.seed) ||
+        take("num_beams", o.num_beams) || take("length_penalty", o.length_penalty) ||
+        take("early_stopping", o.early_stopping) || take("repetition_penalty", o.logits.repetition_penalty) ||
+        take("no_repeat_ngram_size", o.logits.no_repeat_ngram_size) ||
+        take("min_new_tokens", o.logits.min_new_tokens) || take("min_length", o.logits.min_length) ||
+        take("bad_words_ids", o.logits.bad_words_ids) || take("eos_token_id", o.eos_token_id) ||
+        take("pad_token_id", o.pad_token_id) || take("stop_strings", o.stop_strings) ||
+        take("use_cache", o.use_cache) || take("cache_implementation", o.cache_implementation);
+    if (!known) fail_type("generate: there is no option {}.", name);
+  }
+}
+
 models::Parallel parallel_of(int64_t dp, int64_t tp, int64_t pp, int64_t ep, int64_t cp) {
   return {.dp = dp, .tp = tp, .pp = pp, .ep = ep, .cp = cp};
 }
@@ -93,32 +117,28 @@ void bind_models(nb::module_& m) {
           "token_type_ids"_a.none(), "decoder_input_ids"_a.none(), "decoder_attention_mask"_a.none())
       .def(
           "generate",
-          [](const Model& model, const Tensor& ids, const OptionalTensor& attention_mask, int64_t max_new_tokens,
-             bool do_sample, double temperature, std::optional<int64_t> top_k, double top_p,
-             std::optional<uint64_t> seed, int64_t num_beams, double length_penalty, bool early_stopping,
-             std::optional<std::vector<int64_t>> eos_token_id, std::optional<int64_t> pad_token_id,
-             std::vector<std::string> stop_strings, std::function<std::string(const std::vector<int64_t>&)> decode,
-             std::function<bool(int64_t, const std::vector<int64_t>&)> streamer, bool use_cache) {
-            const models::GenerateOptions options{
-                .max_new_tokens = max_new_tokens,
-                .do_sample = do_sample,
-                .sampling = {.temperature = temperature, .top_k = top_k, .top_p = top_p},
-                .seed = seed,
-                .num_beams = num_beams,
-                .length_penalty = length_penalty,
-                .early_stopping = early_stopping,
-                .eos_token_id = std::move(eos_token_id),
-                .pad_token_id = pad_token_id,
-                .attention_mask = attention_mask ? *attention_mask : Tensor(),
-                .stop_strings = std::move(stop_strings),
-                .decode = std::move(decode),
-                .streamer = std::move(streamer),
-                .use_cache = use_cache};
+          [](const Model& model, const Tensor& ids, const OptionalTensor& attention_mask, const nb::dict& given,
+             std::function<std::string(const std::vector<int64_t>&)> decode,
+             std::function<bool(int64_t, const std::vector<int64_t>&)> streamer) {
+            models::GenerateOptions options = models::generation_options(model);
+            set_options(options, given);
+            options.attention_mask = attention_mask ? *attention_mask : Tensor();
+            options.decode = std::move(decode);
+            options.streamer = std::move(streamer);
             return unlocked([&] { return models::generate(model, ids, options); });
           },
-          "ids"_a, "attention_mask"_a.none(), "max_new_tokens"_a, "do_sample"_a, "temperature"_a, "top_k"_a.none(),
-          "top_p"_a, "seed"_a.none(), "num_beams"_a, "length_penalty"_a, "early_stopping"_a, "eos_token_id"_a.none(),
-          "pad_token_id"_a.none(), "stop_strings"_a, "decode"_a.none(), "streamer"_a.none(), "use_cache"_a)
+          "ids"_a, "attention_mask"_a.none(), "options"_a, "decode"_a.none(), "streamer"_a.none())
+      .def("generation_config", [](const Model& model) { return model.generation_config().json(); })
+      .def("set_generation_config",
+           [](Model& model, const std::string& json) {
+             model.set_generation_config(models::Config(json, "generation_config"));
+           })
+      .def(
+          "quantize",
+          [](Model& model, int bits, int64_t group_size, bool lm_head) {
+            unlocked([&] { model.quantize({.bits = bits, .group_size = group_size, .lm_head = lm_head}); });
+          },
+          "bits"_a, "group_size"_a, "lm_head"_a)
       .def(
           "save_pretrained",
           [](const Model& model, const std::string& path) { unlocked([&] { model.save_pretrained(path); }); },

@@ -24,11 +24,21 @@ CASES = (
     "t5",
     "t5-gated",
 )
+PENALTIES = {
+    "repetition_penalty": 1.4,
+    "no_repeat_ngram_size": 3,
+    "min_new_tokens": 5,
+    "bad_words_ids": [[9], [2], [11, 12], [20, 21, 22]],
+    "eos_token_id": [2, 5, 7],
+}
 # Name: whether prompts are padded, and the options of generate().
 WAYS = {
     "greedy": (False, {"max_new_tokens": 20}),
     "greedy-padded": (True, {"max_new_tokens": 20}),
     "greedy-several-ends": (True, {"max_new_tokens": 20, "eos_token_id": [2, 5, 7, 30]}),
+    "greedy-penalties": (True, {"max_new_tokens": 20, **PENALTIES}),
+    "greedy-ngrams": (False, {"max_length": 20, "no_repeat_ngram_size": 1, "min_length": 9, "eos_token_id": [5, 7]}),
+    "beams-penalties": (True, {"max_new_tokens": 12, "num_beams": 3, **PENALTIES}),
     "beams": (False, {"max_new_tokens": 12, "num_beams": 3}),
     "beams-padded": (True, {"max_new_tokens": 12, "num_beams": 4, "length_penalty": 2.0, "eos_token_id": [2, 5, 7]}),
     "beams-early": (

@@ -1,4 +1,6 @@
 // Each kind of node as instructions.
+#include <algorithm>
+
 #include "holon/base/index.h"
 #include "holon/graph/program/lowering.h"
 #include "holon/op_names/arithmetic.h"
@@ -85,6 +87,14 @@ Array* Lowering::in_place_of_input(const Node& n, int m, size_t o, const Dims& s
   return nullptr;
 }
 
+bool Lowering::replaces_external(const Node& n, size_t i, size_t o) const {
+  const Value& from = g_.value(n.in[i]);
+  if (from.kind != ValueKind::kExternal || g_.micro_batches > 1 || !n.op || !(n.op->writes_over >> i & 1)) return false;
+  return std::any_of(g_.nodes.begin(), g_.nodes.end(), [&](const Node& w) {
+    return w.kind == NodeKind::kAssign && w.in[0] == n.out[o] && at_index(g_.externals, w.target).value == n.in[i];
+  });
+}
+
 Array* Lowering::over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides) {
   if (n.in[i] == kNoValue || memory_.has_place(n.out[o])) return nullptr;
   const Array* in = values_.array(n.in[i], m);
@@ -92,7 +102,7 @@ Array* Lowering::over_input(const Node& n, int m, size_t i, size_t o, const Dims
     return nullptr;
   const LoweredValues::Instance own = values_.instance(n.in[i], m);
   Buffer& b = values_.buffer(own.buffer);
-  if (b.kind != Buffer::Kind::kArena) return nullptr;
+  if (b.kind != Buffer::Kind::kArena && !replaces_external(n, i, o)) return nullptr;
   int64_t reads = 0;
   for (ValueId v : n.in) {
     if (v == kNoValue || values_.instance(v, m).buffer != own.buffer) continue;

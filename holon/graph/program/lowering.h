@@ -60,6 +60,8 @@ class Lowering {
   Array* in_sum(ValueId v, int m);
   // Output o over one of the given inputs that nobody reads any more, which is received out of them; else nullptr.
   Array* in_place_of_input(const Node& n, int m, size_t o, const Dims& shape, const Dims& strides, uint32_t& inputs);
+  // Whether output o is what is written into the external that input i is: then it may be written there at once.
+  bool replaces_external(const Node& n, size_t i, size_t o) const;
   // Output o in the memory of input i, where that is read for the last time. Pre: the kernel may do that.
   Array* over_input(const Node& n, int m, size_t i, size_t o, const Dims& shape, const Dims& strides);
   void lower_view(const Node& n, int m, const Array& in, const Dims& shape);

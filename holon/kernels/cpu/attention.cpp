@@ -3,6 +3,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -13,6 +14,7 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/attention_loops.h"
 #include "holon/kernels/cpu/scratch.h"
+#include "holon/kernels/cpu/small_gemm.h"
 #include "holon/kernels/cpu/table.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/gemm.h"
@@ -74,6 +76,17 @@ struct MaskHead {
     data = m.bytes() + (image * step(0) + head * step(1)) * static_cast<int64_t>(size_bytes(m.dtype));
     row = step(2), col = step(3), is_bool = m.dtype == DType::kBool;
   }
+  // Whether the queries [i, i + rows) see none of the keys [j, j + keys), by a mask of bools.
+  bool hides(int64_t i, int64_t rows, int64_t j, int64_t keys) const {
+    if (!data || !is_bool) return false;
+    for (int64_t r = i; r < i + rows; ++r) {
+      const std::byte* p = data + r * row + j * col;
+      if (col == 1 && std::memchr(p, 1, to_size(keys))) return false;
+      for (int64_t c = 0; col != 1 && c < keys; ++c)
+        if (p[c * col] != std::byte{0}) return false;
+    }
+    return true;
+  }
   template <class T>
   void apply(T* s, int64_t i, int64_t j, int64_t keys) const {
     if (!data) return;
@@ -125,6 +138,10 @@ class Drop {
 Array with_dense_rows(const Array& x) {
   if (x.strides[3] == 1 || x.shape[3] <= 1) return x;
   Array y = Array::empty(x.shape, x.dtype);
+  if (is_half(x.dtype)) {
+    copy(x, y);
+    return y;
+  }
   for_each_row(x.shape, x.strides, y.strides, [&](int64_t a, int64_t b) {
     for (int64_t i = 0; i < x.shape[3]; ++i) y.data<float>()[b + i] = x.data<float>()[a + i * x.strides[3]];
   });
@@ -137,6 +154,17 @@ struct Head {
   int64_t row;
   Head(const Array& x, int64_t image, int64_t head)
       : data(x.data<float>() + image * x.strides[0] + head * x.strides[1]), row(x.strides[2]) {}
+  // Of a half array: in float32, in the memory `numbers` of as many numbers as a head has.
+  Head(const Array& x, int64_t image, int64_t head, float* numbers) : data(numbers), row(x.shape[3]) {
+    const auto* from = reinterpret_cast<const uint16_t*>(x.bytes()) + image * x.strides[0] + head * x.strides[1];
+    for (int64_t i = 0; i < x.shape[2]; ++i, from += x.strides[2], numbers += row) {
+      if (x.dtype == DType::kFloat16) {
+        small_gemm().half_to_float(from, numbers, row);
+      } else {
+        for (int64_t c = 0; c < row; ++c) numbers[c] = std::bit_cast<float>(static_cast<uint32_t>(from[c]) << 16);
+      }
+    }
+  }
   float* at(int64_t i) const { return data + i * row; }
   MatrixView rows(int64_t i) const { return {at(i), row, 1}; }
 };
@@ -181,14 +209,20 @@ void over_heads(const Sizes& n, int64_t floats, F&& f) {
       f(image, head, block.as<float>() + (threads > 1 ? omp_get_thread_num() : 0) * floats);
 }
 
+// q and out: float32. k and v may be half: a head of them is converted at a time, which stays in the caches.
 void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, const Attention& o, Array& out,
              Array* lse) {
   const AttentionLoops& loops = attention_loops();
   const int64_t turned = blocks(n.s, kKeys) * n.d * kKeys, scores = kQueries * kKeys;
+  const bool half = is_half(k.dtype);
+  const int64_t key_numbers = half ? n.s * n.d : 0, value_numbers = half ? n.s * n.e : 0;
   const float scale = static_cast<float>(o.scale);
-  over_heads(n, turned + scores + kQueries * (n.e + 2), [&](int64_t image, int64_t shared, float* scratch) {
-    float *kt = scratch, *s = kt + turned, *max = s + scores, *sum = max + kQueries, *acc = sum + kQueries;
-    const Head hk(k, image, shared), hv(v, image, shared);
+  const int64_t floats = turned + scores + kQueries * (n.e + 2) + key_numbers + value_numbers;
+  over_heads(n, floats, [&](int64_t image, int64_t shared, float* scratch) {
+    float *kt = scratch, *s = kt + turned, *max = s + scores, *sum = max + kQueries, *acc = sum + kQueries,
+          *numbers = acc + kQueries * n.e;
+    const Head hk = half ? Head(k, image, shared, numbers) : Head(k, image, shared),
+               hv = half ? Head(v, image, shared, numbers + key_numbers) : Head(v, image, shared);
     // Keys that few blocks of queries read are read as they are: a copy of them is not worth its time.
     const bool copied = blocks(n.t, kQueries) * n.share() > kFewReads;
     for (int64_t j = 0; copied && j < n.s; j += kKeys)
@@ -205,6 +239,8 @@ void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, con
         const int64_t seen = keys_seen(o, i + rows, n.s);
         for (int64_t j = 0; j < seen; j += kKeys) {
           const int64_t keys = std::min(kKeys, seen - j);
+          // The places of a cache that no token is in yet.
+          if (mask.hides(i, rows, j, keys)) continue;
           const Visible see = visible(o, i, j);
           gemm(rows, keys, n.d, scale, hq.rows(i),
                copied ? MatrixView{kt + j * n.d, kKeys, 1} : MatrixView{hk.at(j), 1, hk.row}, 0, s, kKeys);
@@ -410,7 +446,7 @@ void attention(const Array& q, const Array& k, const Array& v, const Attention& 
     forward_plain(n, q, k, v, o, out, lse);
   } else if (is_half(q.dtype)) {
     Array y = float_block(out);
-    attention(to_float(q), to_float(k), to_float(v), o, y, lse);
+    forward(n, with_dense_rows(to_float(q)), with_dense_rows(k), with_dense_rows(v), o, y, lse);
     from_float(y, out);
   } else if (out.strides[3] != 1 && n.e > 1) {
     Array y = float_block(out);

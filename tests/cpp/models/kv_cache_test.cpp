@@ -53,7 +53,7 @@ TEST(KvCache, LogitsAreThoseOfTheWholeRowOnEveryLayout) {
     });
 }
 
-TEST(KvCache, GrowsByDoublingUpToTheLongestRow) {
+TEST(KvCache, GrowsByPagesUpToTheLongestRow) {
   run_ranks(1, [](int) {
     NoGradGuard guard;
     KvCache cache(300);
@@ -68,8 +68,28 @@ TEST(KvCache, GrowsByDoublingUpToTheLongestRow) {
       ASSERT_EQ(values.shape(), (Dims{1, 1, 2 * i + 2, 1}));
       if (capacities.empty() || cache.capacity() != capacities.back()) capacities.push_back(cache.capacity());
     }
-    EXPECT_EQ(capacities, (std::vector<int64_t>{64, 128, 256, 300}));
+    EXPECT_EQ(capacities, (std::vector<int64_t>{128, 256, 300}));
   });
+}
+
+// Memory is that of the tokens there are, in pages, and not of the longest row that there may be.
+TEST(KvCache, MemoryIsThatOfItsTokens) {
+  for (const Parallel& parallel : std::vector<Parallel>{{}, {.tp = 2}, {.dp = 2}, {.pp = 2}})
+    run_ranks(static_cast<int>(parallel.size()), [&](int) {
+      NoGradGuard guard;
+      const Model model = drawn(changed(kLlama, {{"max_position_embeddings", 4096}}), parallel);
+      // Of a token of two rows: keys and values of 2 layers with 2 heads of 4, shared by the ranks.
+      const int64_t token_bytes = 2 * 2 * 2 * 2 * 4 * 4 / parallel.size();
+      KvCache cache(4096);
+      int64_t length = 0, pages = 0;
+      for (int64_t n : {100, 28, 1, 127, 300}) {
+        model(tokens(2, n, 23), {.cache = &cache, .logits_to_keep = 1});
+        length += n;
+        pages = (length + KvCache::kPage - 1) / KvCache::kPage;
+        EXPECT_EQ(cache.bytes(), pages * KvCache::kPage * token_bytes) << length;
+      }
+      EXPECT_EQ(pages, 5);
+    });
 }
 
 TEST(KvCache, RowsAreSelectedOnEveryLayout) {

@@ -34,6 +34,8 @@ static const Samples samples([](const Samples::Add& add) {
   Attributes dropped{{"is_causal", false}, {"scale", 0.5}, {"dropout_p", 0.4}, {"seed", 5}, {"counter", 3}};
   add("attention_dropout", {q, k, v, none()}, dropped, false);
   add("attention_dropout", {x({2, 4, 3, 2}), x({2, 2, 70, 2}), x({2, 2, 70, 2}), mask({1, 1, 3, 70})}, dropped, false);
+  add("kv_put", {x({3, 2, 5, 4}), x({3, 2, 1, 4}), ints({1}, 0, 4)}, {}, false);
+  add("kv_put", {x({2, 3, 7, 2}), x({2, 3, 3, 2}), ints({1}, 2, 4)}, {}, false);
   add("attention_dropout_backward", {x({3, 2, 5, 3}), q, k, v, x({3, 2, 5, 3}), x({3, 2, 5}, 2, 4), none()}, dropped);
 });
 

@@ -1,0 +1,168 @@
+#include "holon/kernels/quantized.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "holon/base/error.h"
+#include "holon/base/parallel.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/cpu/quantized_loops.h"
+#include "holon/kernels/cpu/scratch.h"
+#include "holon/kernels/device.h"
+#include "holon/kernels/gemm.h"
+#include "holon/kernels/half.h"
+
+namespace holon::kernels {
+
+namespace {
+
+// Rows up to which dequantising in registers, once for every four rows, is faster than a product of what is
+// dequantised in memory.
+constexpr int64_t kFewRows = 8;
+// Bytes of dequantised outputs, for many rows.
+constexpr int64_t kBlockBytes = 2 << 20;
+// Multiplications, or numbers, that are worth a thread.
+constexpr int64_t kThreadWork = 1 << 16;
+
+int64_t grain_of(int64_t work_of_one) { return std::max<int64_t>(1, kThreadWork / std::max<int64_t>(1, work_of_one)); }
+
+Array floats(const Array& x) { return contiguous(is_half(x.dtype) ? to_float(x) : x); }
+
+// One group's block. False: a number is not finite.
+bool quantize_group(const float* x, int64_t size, int64_t bits, uint8_t* to) {
+  const float top = bits == 4 ? 7 : 127;
+  float largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < size; ++i) {
+    largest = std::max(largest, std::abs(x[i]));
+    finite &= std::isfinite(x[i]);
+  }
+  const BFloat16 scale(largest / top);
+  // Of the scale as it is kept: what it was rounded by is made up for by the integers.
+  const float inverse = static_cast<float>(scale) > 0 ? 1 / static_cast<float>(scale) : 0;
+  auto integer = [&](int64_t i) { return static_cast<int>(std::clamp(std::nearbyint(x[i] * inverse), -top, top)); };
+  if (finite) {
+    for (int64_t i = 0; bits == 8 && i < size; ++i) to[i] = static_cast<uint8_t>(integer(i));
+    for (int64_t i = 0; bits == 4 && i < size / 2; ++i)
+      to[i] = static_cast<uint8_t>((integer(i) + 8) | (integer(i + size / 2) + 8) << 4);
+  }
+  uint8_t* end = to + size * bits / 8;
+  end[0] = static_cast<uint8_t>(scale.bits), end[1] = static_cast<uint8_t>(scale.bits >> 8);
+  return finite;
+}
+
+// y[rows, n], contiguous, of x[rows, groups * size].
+void few_rows(const Array& x, const Array& w, int64_t bits, int64_t rows, float* y) {
+  const Array from = floats(x);
+  const int64_t n = w.shape[0], groups = w.shape[1], size = x.shape.back(), k = groups * size;
+  const QuantizedWeight weight{w.data<uint8_t>(), groups, size, static_cast<int>(bits)};
+  const QuantizedLoops& loops = quantized_loops();
+  // In parts of which each tile of outputs is whole.
+  constexpr int64_t kTile = 8;
+  parallel_for((n + kTile - 1) / kTile, grain_of(rows * k * kTile), [&](int64_t begin, int64_t end) {
+    loops.rows(weight, from.data<float>(), k, rows, begin * kTile, std::min(n, end * kTile), y, n);
+  });
+}
+
+// Outputs [begin, begin + count) of w as a matrix [count, k] of dtype.
+Array numbers_of(const Array& w, int64_t size, int64_t bits, int64_t begin, int64_t count, DType dtype) {
+  const int64_t groups = w.shape[1], k = groups * size, row = groups * w.shape[2];
+  const bool same = dtype == DType::kFloat32, bf16 = dtype == DType::kBFloat16;
+  Array out = Array::empty({count, k}, dtype);
+  const QuantizedLoops& loops = quantized_loops();
+  parallel_for(count, grain_of(k), [&](int64_t first, int64_t last) {
+    Scratch scratch(same || bf16 ? 0 : static_cast<size_t>(k) * sizeof(float));
+    for (int64_t j = first; j < last; ++j) {
+      const uint8_t* blocks = w.data<uint8_t>() + (begin + j) * row;
+      if (bf16) {
+        auto* to = reinterpret_cast<uint16_t*>(out.data<BFloat16>() + j * k);
+        loops.bf16_numbers(blocks, groups, size, static_cast<int>(bits), to);
+        continue;
+      }
+      float* to = same ? out.data<float>() + j * k : scratch.as<float>();
+      loops.numbers(blocks, groups, size, static_cast<int>(bits), to);
+      if (same) continue;
+      visit_floating(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        std::transform(to, to + k, out.data<T>() + j * k, [](float v) { return static_cast<T>(v); });
+      });
+    }
+  });
+  return out;
+}
+
+void many_rows(const Array& x, const Array& w, const Array* bias, int64_t bits, int64_t rows, Array& out) {
+  const Array from = contiguous(x);
+  const int64_t n = w.shape[0], size = x.shape.back(), k = w.shape[1] * size;
+  const Array matrix = from.view({rows, k}, {k, 1});
+  const int64_t block =
+      std::clamp<int64_t>(kBlockBytes / (k * static_cast<int64_t>(size_bytes(x.dtype))) / 16 * 16, 16, n);
+  for (int64_t begin = 0; begin < n; begin += block) {
+    const int64_t count = std::min(block, n - begin);
+    const Array numbers = numbers_of(w, size, bits, begin, count, x.dtype);
+    Array part, to = out.view({rows, count}, {n, 1}, begin);
+    if (bias) part = bias->view({count}, bias->strides, begin * bias->strides[0]);
+    linear(matrix, numbers, bias ? &part : nullptr, to);
+  }
+}
+
+}  // namespace
+
+void quantize(const Array& x, int64_t bits, Array& out) {
+  HOLON_ON_DEVICE(out, quantize, x, bits, out);
+  const int64_t size = x.shape.back(), groups = size ? x.numel() / size : 0, bytes = quantized_block_bytes(size, bits);
+  HOLON_CHECK(out.shape.back() == bytes && out.dtype == DType::kUInt8 && out.is_contiguous(),
+              "quantize: {} does not fit {} of {} bits", out.shape, x.shape, bits);
+  Array from = contiguous(x);
+  if (x.dtype != DType::kFloat32) {
+    from = Array::empty(x.shape, DType::kFloat32);
+    copy(x, from);
+  }
+  std::atomic<bool> finite = true;
+  parallel_for(groups, grain_of(size), [&](int64_t begin, int64_t end) {
+    for (int64_t g = begin; g < end; ++g)
+      if (!quantize_group(from.data<float>() + g * size, size, bits, out.data<uint8_t>() + g * bytes)) finite = false;
+  });
+  if (!finite) fail_value("quantize: the weights hold numbers that are infinite or NaN. Check the checkpoint.");
+}
+
+void dequantize(const Array& x, int64_t bits, Array& out) {
+  HOLON_ON_DEVICE(out, dequantize, x, bits, out);
+  const int64_t size = out.shape.back(), groups = size ? out.numel() / size : 0;
+  HOLON_CHECK(x.shape.back() == quantized_block_bytes(size, bits) && x.dtype == DType::kUInt8 && out.is_contiguous(),
+              "dequantize: {} does not fit {} of {} bits", x.shape, out.shape, bits);
+  if (groups == 0) return;
+  const Array blocks = contiguous(x).view({1, groups, x.shape.back()}, {groups * x.shape.back(), x.shape.back(), 1});
+  const Array made = numbers_of(blocks, size, bits, 0, 1, out.dtype);
+  Array to = out.view({1, groups * size}, {groups * size, 1});
+  copy(made, to);
+}
+
+void quantized_linear(const Array& x, const Array& w, const Array* bias, int64_t bits, Array& out) {
+  HOLON_ON_DEVICE(out, quantized_linear, x, w, bias, bits, out);
+  const int64_t n = w.shape[0], groups = w.shape[1], size = x.shape.back();
+  HOLON_CHECK(w.ndim() == 3 && x.ndim() == out.ndim() + 1 && x.shape[x.ndim() - 2] == groups && out.shape.back() == n &&
+                  w.shape[2] == quantized_block_bytes(size, bits) && w.dtype == DType::kUInt8 && out.is_contiguous(),
+              "quantized_linear: {} and a weight {} of {} bits do not give {}", x.shape, w.shape, bits, out.shape);
+  if (out.numel() == 0) return;
+  const int64_t rows = out.numel() / n;
+  const Array weight = contiguous(w);
+  if (groups == 0) {
+    fill(out, 0);
+    if (!bias) return;
+    Array matrix = out.view({rows, n}, {n, 1});
+    copy(bias->view({rows, n}, {0, bias->strides[0]}), matrix);
+  } else if (rows > kFewRows || x.dtype == DType::kFloat64) {
+    many_rows(x, weight, bias, bits, rows, out);
+  } else {
+    Array y = is_half(x.dtype) ? Array::empty(out.shape, DType::kFloat32) : out;
+    few_rows(x, weight, bits, rows, y.data<float>());
+    const Array added = bias ? floats(*bias) : Array();
+    for (int64_t r = 0; bias && r < rows; ++r)
+      for (int64_t j = 0; j < n; ++j) y.data<float>()[r * n + j] += added.data<float>()[j];
+    if (is_half(x.dtype)) from_float(y, out);
+  }
+}
+
+}  // namespace holon::kernels
