@@ -198,7 +198,7 @@ HOLON_OP(scaled_dot_product_attention,
          "i. dropout_p: the probability with which a probability becomes 0. enable_gqa: key and value have fewer "
          "heads, each shared by as many of query. window: with is_causal, a query sees so many keys at most, itself "
          "included. document_ids [batch or 1, length], integers: a query sees the keys of its document; query and key "
-         "are of one sequence. For a query that sees no key the result is 0.\n\nOn global tensors batch and heads may "
+         "are of one sequence. For a query that sees no key the result is 0. On global tensors batch and heads may "
          "be split, queries too, and the sequence as a whole: then keys and values pass from rank to rank, or are "
          "brought together along the heads, whichever is faster (HOLON_SEQUENCE_ATTENTION), and no rank holds all of "
          "them. attn_mask may go with is_causal if it is alike for all queries.",
