@@ -82,7 +82,6 @@ def steps(folder, inputs, layout):
             self.model = model
             self.add_optimizer(optimizer)
             if len(placements) > 1:
-                self.config.set_gradient_accumulation_steps(2)
                 for part, stage, placement in model.stages():
                     part.to(nn.graph.GraphModule).set_stage(stage, placement)
 
@@ -104,7 +103,6 @@ def steps(folder, inputs, layout):
 def test_compiled_steps(checkpoints, monkeypatch, name, layout):
     monkeypatch.setenv("HOLON_SEQUENCE_ATTENTION", "ring")
     folder, _, inputs = checkpoints(name)
-    inputs = {k: np.concatenate([v] * 2) if len(v) == 1 else v for k, v in inputs.items()}
     wanted = steps(folder, inputs, {})
     n = int(np.prod(list(layout.values())))
     found = flow.run_ranks(n, lambda rank: steps(folder, inputs, layout))
