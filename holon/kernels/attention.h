@@ -1,5 +1,6 @@
 // Scaled dot-product attention without the matrix of scores: blocks of keys pass by, and each row of out is rescaled
-// when its maximum grows. Blocks that causality, the window or the documents hide are left out. float32 by blocks of products, float16 and bfloat16 through it, float64 by plain loops.
+// when its maximum grows. Blocks that causality, the window or the documents hide are left out. float32 by blocks of
+// products, float16 and bfloat16 through it, float64 by plain loops.
 #pragma once
 
 #include "holon/array/array.h"

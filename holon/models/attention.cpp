@@ -134,11 +134,9 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
     const Tensor seen = s.causal ? keys_before(query) : s.mask;
     mask = seen.defined() ? masked_fill(o.bias, logical_not(seen), lowest(o.bias.dtype())) : o.bias;
   }
-  return merge_heads(scaled_dot_product_attention(query, k, v, mask, o.dropout, s.causal && !o.bias.defined(),
-                                                  {.scale = o.scale,
-                                                   .enable_gqa = shared,
-                                                   .window = s.window,
-                                                   .document_ids = s.documents}));
+  return merge_heads(scaled_dot_product_attention(
+      query, k, v, mask, o.dropout, s.causal && !o.bias.defined(),
+      {.scale = o.scale, .enable_gqa = shared, .window = s.window, .document_ids = s.documents}));
 }
 
 }  // namespace holon::models

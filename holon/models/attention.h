@@ -25,12 +25,12 @@ struct Sequence {
 };
 
 struct SequenceOptions {
-  bool causal = true;  // with a cache always
-  int64_t window = 0;  // the keys that a query sees at most, itself included; 0: all
+  bool causal = true;   // with a cache always
+  int64_t window = 0;   // the keys that a query sees at most, itself included; 0: all
   bool biased = false;  // a bias is added to the scores: all limits are in the mask
 };
-// Of rows with the tokens' shape [batch, length] on a stage, behind those in the cache; angles are left out. Only with a
-// bias, behind a cache, or on devices, whose kernels know only masks, is there a mask of queries and keys. Errors
+// Of rows with the tokens' shape [batch, length] on a stage, behind those in the cache; angles are left out. Only with
+// a bias, behind a cache, or on devices, whose kernels know only masks, is there a mask of queries and keys. Errors
 // (ValueError): a cache where positions are split over ranks.
 Sequence sequence_of(const Dims& shape, const Inputs& inputs, const Layout& layout, const SequenceOptions& options);
 

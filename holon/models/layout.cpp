@@ -79,8 +79,7 @@ void check_divides(const char* model, const char* what, int64_t n, const Layout&
 }
 
 Tensor by_rows(const Tensor& x, const Layout& layout, int64_t rows) {
-  const NdSbp& sbp =
-      x.size(0) == 1 && rows != 1 ? layout.with_positions(layout.whole, sbp::split(1)) : layout.rows;
+  const NdSbp& sbp = x.size(0) == 1 && rows != 1 ? layout.with_positions(layout.whole, sbp::split(1)) : layout.rows;
   if (!x.is_global()) return place(x, layout.placement, sbp);
   if (x.placement() == layout.placement && x.nd_sbp() == sbp) return x;
   return x.to_global(layout.placement, sbp);

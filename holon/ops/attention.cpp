@@ -1,11 +1,11 @@
 // Scaled dot-product attention over [batch, heads, length, width]. Batch and heads split without communication, queries
 // too, where keys and values are whole. In the backward pass keys may be split as well: each rank's scores are
 // normalised by the whole row's sum, which the forward pass kept. Where all of the sequence is split, keys and values
-// pass from rank to rank (ring_attention.h), or the heads are split instead (sequence_choice.h). The matrix of scores is
-// never held.
+// pass from rank to rank (ring_attention.h), or the heads are split instead (sequence_choice.h). The matrix of scores
+// is never held.
 #include "holon/kernels/attention.h"
-#include "holon/kernels/copy.h"
 #include "holon/internal_ops/attention.h"
+#include "holon/kernels/copy.h"
 #include "holon/ops/create.h"
 #include "holon/ops/unary.h"
 
@@ -81,8 +81,8 @@ void documents_factors(RuleCall& r, size_t documents, const Factors& f) {
   if (s.size() == 2 && s[0] != 1) r.rule.in(documents, 0, f.b);
 }
 
-// All of the sequence split, inputs and outputs: the kernel reads the other ranks' inputs `passing`. A mask with rows of
-// its own is split as the queries, other masks and the documents are whole.
+// All of the sequence split, inputs and outputs: the kernel reads the other ranks' inputs `passing`. A mask with rows
+// of its own is split as the queries, other masks and the documents are whole.
 void split_sequence(RuleCall& r, std::initializer_list<size_t> split, size_t mask, uint32_t passing) {
   Signature s;
   for (size_t i = 0; i < r.in.size(); ++i) s.in.push_back(sbp::broadcast());
@@ -224,10 +224,11 @@ HOLON_OP(scaled_dot_product_attention,
       if (!(p >= 0 && p <= 1)) fail_value("{}: dropout_p is {}; a probability must be from 0 to 1.", op, p);
       const bool causal = c.b("is_causal"_attr);
       const int64_t window = c.i("window"_attr);
-      if (causal && mask.defined() && (mask.ndim() < 2 || mask.size(-2) != 1))
-        fail_value("{}: is_causal and an attn_mask {} with a row for each query were both given. Add the causal mask to "
-                   "attn_mask, or leave one out.",
-                   op, mask.shape());
+      if (causal && mask.defined() && mask.ndim() >= 2 && mask.size(-2) != 1)
+        fail_value(
+            "{}: is_causal and an attn_mask {} with a row for each query were both given. Add the causal mask to "
+            "attn_mask, or leave one out.",
+            op, mask.shape());
       if (window < 0 || (window && !causal))
         fail_value("{}: window is {} and is_causal {}; a window is a number of keys up to the query's own. Give "
                    "is_causal with it, or leave it 0.",
@@ -294,9 +295,10 @@ HOLON_OP(scaled_dot_product_attention,
           fail_type("{}: document_ids are {}; they must be integers.", op, name(documents.dtype()));
         if (documents.ndim() != 2 || documents.size(1) != q.size(2) || documents.size(1) != k.size(2) ||
             (documents.size(0) != 1 && documents.size(0) != q.size(0)))
-          fail_value("{}: document_ids are {}, query {} and key {}; they must be [batch or 1, length] of a sequence that "
-                     "queries and keys have in common.",
-                     op, documents.shape(), q.shape(), k.shape());
+          fail_value(
+              "{}: document_ids are {}, query {} and key {}; they must be [batch or 1, length] of a sequence that "
+              "queries and keys have in common.",
+              op, documents.shape(), q.shape(), k.shape());
         if (documents.dtype() != int64) documents = cast(documents, int64);
       }
       const bool scores = mask.defined() && grad_enabled() && mask.requires_grad();
@@ -304,10 +306,10 @@ HOLON_OP(scaled_dot_product_attention,
         fail_value("{}: attn_mask requires grad, and is_causal or document_ids were given, too. Add what they hide to "
                    "attn_mask.",
                    op);
-      const SequenceCall sequence{q, k, v, causal, window,
-                                  grad_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad())};
-      const auto way = !scores && sequence_is_split(sequence) ? choose_sequence_attention(sequence, op)
-                                                              : SequenceAttention::kRing;
+      const SequenceCall sequence{
+          q, k, v, causal, window, grad_enabled() && (q.requires_grad() || k.requires_grad() || v.requires_grad())};
+      const auto way =
+          !scores && sequence_is_split(sequence) ? choose_sequence_attention(sequence, op) : SequenceAttention::kRing;
       if (way == SequenceAttention::kHeads) q = instead_of_sequence(q, sequence, 1, op);
       if (way != SequenceAttention::kRing) {
         const int axis = way == SequenceAttention::kHeads ? 1 : -1;
@@ -331,9 +333,10 @@ HOLON_OP(scaled_dot_product_attention,
       c.out.push_back(y.shape() == out ? y : reshape(y, out));
     });
 
-HOLON_OP(attention_flash,
-         "attention_flash(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, Tensor? documents, bool is_causal, "
-         "float scale, int window=0) -> (Tensor, Tensor)")
+HOLON_OP(
+    attention_flash,
+    "attention_flash(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, Tensor? documents, bool is_causal, "
+    "float scale, int window=0) -> (Tensor, Tensor)")
     .doc("Attention over [b, h, t, d], and the logarithms of the rows' sums.")
     .flops([](const CallShapes& c) { return attention_flops(c, 0, 1, 1); })
     .hidden()
@@ -360,9 +363,10 @@ HOLON_OP(attention_backward,
     .communicates([](const KernelCall& c) { return sequence_is_split(c, 1, 2); })
     .kernel([](KernelCall& c) { attention_backward_kernel(c, options_of(c, 1, 2, 6)); });
 
-HOLON_OP(attention_dropout,
-         "attention_dropout(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, Tensor? documents, bool is_causal, "
-         "float scale, float dropout_p, int window=0, *, int? seed=None, int? counter=None) -> (Tensor, Tensor)")
+HOLON_OP(
+    attention_dropout,
+    "attention_dropout(Tensor query, Tensor key, Tensor value, Tensor? attn_mask, Tensor? documents, bool is_causal, "
+    "float scale, float dropout_p, int window=0, *, int? seed=None, int? counter=None) -> (Tensor, Tensor)")
     .doc("attention_flash with probabilities dropped by the given draw, which the backward pass repeats.")
     .flops([](const CallShapes& c) { return attention_flops(c, 0, 1, 1); })
     .hidden()
@@ -373,10 +377,9 @@ HOLON_OP(attention_dropout,
     .kernel([](KernelCall& c) { attention_kernel(c, with_dropout(c, options_of(c, 0, 1, 3))); })
     .saves({0, 1, 2, 3, 4}, {0, 1})
     .grad([](Grad& g) {
-      auto d =
-          attention_dropout_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.x(4), g.b("is_causal"_attr),
-                                     g.f("scale"_attr), g.f("dropout_p"_attr), g.i("seed"_attr), g.i("counter"_attr),
-                                     g.i("window"_attr));
+      auto d = attention_dropout_backward(g.dy(), g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.x(3), g.x(4),
+                                          g.b("is_causal"_attr), g.f("scale"_attr), g.f("dropout_p"_attr),
+                                          g.i("seed"_attr), g.i("counter"_attr), g.i("window"_attr));
       for (size_t i : {0, 1, 2})
         if (g.needs(i)) g.dx(i, d[i]);
     });

@@ -123,8 +123,7 @@ class Ring {
   Array bring(const Packed& what, const std::vector<SequencePart>& from, const std::vector<SequencePart>& to,
               const Array& mine, const Array& into = {}) const {
     Array out = into.defined() ? into : what.make(at_index(to, me()).length);
-    const comm::PullsByMember pulls(me(),
-                                    [&](int m) { return what.layout().pulls(from, at_index(to, m)); });
+    const comm::PullsByMember pulls(me(), [&](int m) { return what.layout().pulls(from, at_index(to, m)); });
     const comm::CallInfo info{.op = "attention over a split sequence",
                               .dtype = what.dtype(),
                               .shape = {what.layout().elements(1), range(from), range(to)},
@@ -254,7 +253,8 @@ void ring_attention(KernelCall& c, const kernels::Attention& o) {
       keys.bring(step);
       ring.each_pair(step, [&](const auto& qs, const auto& ks, const kernels::Attention& options) {
         Array to = rows_of(y, qs.at, qs.positions.size), to_sums = rows_of(sums, qs.at, qs.positions.size);
-        Array more = Array::empty(to.shape, compute, y.device), more_sums = Array::empty(to_sums.shape, compute, y.device);
+        Array more = Array::empty(to.shape, compute, y.device),
+              more_sums = Array::empty(to_sums.shape, compute, y.device);
         kernels::attention(rows_of(q, qs.at, qs.positions.size), rows_of(keys.k, ks.at, ks.positions.size),
                            rows_of(keys.v, ks.at, ks.positions.size), options, more, &more_sums);
         kernels::join_attention(more, more_sums, to, to_sums);
@@ -318,7 +318,8 @@ void ring_attention_backward(KernelCall& c, const kernels::Attention& o) {
       ring.each_pair(step, [&](const auto& qs, const auto& ks, const kernels::Attention& options) {
         const int64_t i = qs.at, n = qs.positions.size, j = ks.at, s = ks.positions.size;
         const Array part_q = rows_of(of_q, i, n), part_k = rows_of(to_k, j, s), part_v = rows_of(to_v, j, s);
-        Array more_q = Array::empty(part_q.shape, compute, dq.device), more_k = Array::empty(part_k.shape, compute, dq.device),
+        Array more_q = Array::empty(part_q.shape, compute, dq.device),
+              more_k = Array::empty(part_k.shape, compute, dq.device),
               more_v = Array::empty(part_v.shape, compute, dq.device);
         kernels::attention_backward(rows_of(dout, i, n), rows_of(q, i, n), rows_of(keys.k, j, s), rows_of(keys.v, j, s),
                                     rows_of(out, i, n), rows_of(lse, i, n), options, more_q, more_k, more_v);

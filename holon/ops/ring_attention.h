@@ -14,8 +14,8 @@ namespace holon::ops {
 // Whether inputs q and k of the call (query and key) are split along the sequence by the same axes of ranks.
 bool sequence_is_split(const KernelCall& c, size_t q, size_t k);
 
-// Inputs query, key, value from q on -> out, lse. options: of the rank's own parts; masks are as large along the keys as
-// there are keys in all, documents likewise.
+// Inputs query, key, value from q on -> out, lse. options: of the rank's own parts; masks are as large along the keys
+// as there are keys in all, documents likewise.
 void ring_attention(KernelCall& c, const kernels::Attention& options);
 
 // dout, query, key, value, out, lse -> dquery, dkey, dvalue.

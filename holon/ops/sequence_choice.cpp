@@ -84,8 +84,7 @@ SequenceAttention choose_sequence_attention(const SequenceCall& c, const char* o
   }
   const double part_bytes =
       (2 * bytes_of(c.query) + bytes_of(c.key) + bytes_of(c.value)) / static_cast<double>(n * others);
-  const SequenceShares shares =
-      share_out(queries, keys, c.causal, c.window, true, pair_s, part_bytes / m.copy.far);
+  const SequenceShares shares = share_out(queries, keys, c.causal, c.window, true, pair_s, part_bytes / m.copy.far);
   int64_t most = 0, all = 0;
   for (const Interval& part : queries) {
     const int64_t pairs = seen_pairs(part, {0, k[2]}, c.causal, c.window);
@@ -111,17 +110,18 @@ SequenceAttention choose_sequence_attention(const SequenceCall& c, const char* o
     gather.seconds = work * static_cast<double>(most) * pair_s + moves * keys_s;
 
   const Choice choices[] = {ring, heads, gather};
-  const Choice* best = std::min_element(std::begin(choices), std::end(choices),
-                                        [](auto& a, auto& b) { return a.seconds < b.seconds; });
+  const Choice* best =
+      std::min_element(std::begin(choices), std::end(choices), [](auto& a, auto& b) { return a.seconds < b.seconds; });
   if (const std::string asked = settings::text("HOLON_SEQUENCE_ATTENTION"); !asked.empty()) {
     best = std::find_if(std::begin(choices), std::end(choices), [&](auto& x) { return asked == x.name; });
     if (best == std::end(choices))
       fail_value("{}: HOLON_SEQUENCE_ATTENTION is \"{}\"; it is ring, heads, gather, or empty for the fastest.", op,
                  asked);
     if (best->what == SequenceAttention::kHeads && !divides)
-      fail_value("{}: HOLON_SEQUENCE_ATTENTION is heads, but {} ranks do not divide the {} heads of query and {} of key. "
-                 "Leave it empty, or choose ring.",
-                 op, n * split_heads, q[1], k[1]);
+      fail_value(
+          "{}: HOLON_SEQUENCE_ATTENTION is heads, but {} ranks do not divide the {} heads of query and {} of key. "
+          "Leave it empty, or choose ring.",
+          op, n * split_heads, q[1], k[1]);
   }
   if (log::enabled(log::Channel::kDispatch)) {
     std::string text = fmt::format("{}: sequence of {} on {} ranks:", op, k[2], n);

@@ -1,10 +1,11 @@
 // Which queries and keys each rank of a group computes attention with, where both are split along the sequence, and in
 // what order keys come to it.
 //
-// In step s the member m has the keys of the share (m + s) mod n, so that each step every share is with one member. Without
-// a causal mask a share is the part that the member holds. With one, later queries see more keys; then the sequence is
-// cut into 2n chunks, and share m is the chunks m and 2n - 1 - m ("zigzag"), of which any two members have the same work in
-// each step. What is held stays one part: queries and results are brought to the shares and back inside of the op.
+// In step s the member m has the keys of the share (m + s) mod n, so that each step every share is with one member.
+// Without a causal mask a share is the part that the member holds. With one, later queries see more keys; then the
+// sequence is cut into 2n chunks, and share m is the chunks m and 2n - 1 - m ("zigzag"), of which any two members have
+// the same work in each step. What is held stays one part: queries and results are brought to the shares and back
+// inside the op.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,8 @@ struct SequenceShares {
   int64_t pairs() const;
 };
 
-// The shares of parts that are held, one interval each. seconds_per_pair and seconds_to_move (a share of queries and back):
-// what decides between the two; may_move: whether chunks may leave their rank at all.
+// The shares of parts that are held, one interval each. seconds_per_pair and seconds_to_move (a share of queries and
+// back): what decides between the two; may_move: whether chunks may leave their rank at all.
 SequenceShares share_out(const std::vector<Interval>& queries, const std::vector<Interval>& keys, bool causal,
                          int64_t window, bool may_move, double seconds_per_pair, double seconds_to_move);
 

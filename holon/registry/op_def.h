@@ -106,7 +106,9 @@ class KernelCall : public AttrReader {
   Dims offset_in(size_t i) const { return global_ ? global_->in_offset[i] : Dims::filled(in_[i]->ndim(), 0); }
   Dims offset_out(size_t i = 0) const { return global_ ? global_->out_offset[i] : Dims::filled(out_[i]->ndim(), 0); }
   // The layout of an input; nullptr in a call on local tensors. For kernels that communicate (Signature::reads).
-  const GlobalSpec* spec_in(size_t i) const { return global_ && i < global_->in_spec.size() ? global_->in_spec[i] : nullptr; }
+  const GlobalSpec* spec_in(size_t i) const {
+    return global_ && i < global_->in_spec.size() ? global_->in_spec[i] : nullptr;
+  }
   // False on ranks whose addend of a partial sum must leave out what is to be counted once (a bias).
   bool counts_once() const { return !global_ || global_->counts_once; }
 

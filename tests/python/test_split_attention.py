@@ -106,7 +106,9 @@ def test_more_keys_than_queries(ring, length, keys, causal):
 @pytest.mark.parametrize("length", [30, 1001])
 def test_zigzag(ring, n, length, dtype):
     """At 1001 tokens a balanced share pays, whatever the machine; both are compared with one rank."""
-    compare(n, qkv(length=length, heads=2, shared=1, batch=1, width=16, value=16), dtype, is_causal=True, enable_gqa=True)
+    compare(
+        n, qkv(length=length, heads=2, shared=1, batch=1, width=16, value=16), dtype, is_causal=True, enable_gqa=True
+    )
 
 
 @pytest.mark.parametrize("window", [1, 3, 64, 200])
@@ -130,7 +132,9 @@ def documents(length, batch, seed=5):
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_packed_documents(way, length, causal, dtype):
     ids = documents(length, 2)
-    compare(2, qkv(length=length), dtype, lambda tensor: {"document_ids": tensor(ids, flow.sbp.split(1))}, is_causal=causal)
+    compare(
+        2, qkv(length=length), dtype, lambda tensor: {"document_ids": tensor(ids, flow.sbp.split(1))}, is_causal=causal
+    )
 
 
 def test_documents_are_those_of_a_mask():

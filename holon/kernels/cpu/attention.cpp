@@ -539,8 +539,11 @@ void attention(const Array& q, const Array& k, const Array& v, const Attention& 
 }
 
 void join_attention(const Array& more, const Array& more_lse, Array& out, Array& lse) {
-  auto fits = [&](const Array& x, const Array& y) { return x.shape == y.shape && x.dtype == out.dtype && y.dtype == x.dtype; };
-  HOLON_CHECK(out.ndim() == 4 && fits(more, out) && fits(more_lse, lse) && lse.shape == (Dims{out.shape[0], out.shape[1], out.shape[2]}) &&
+  auto fits = [&](const Array& x, const Array& y) {
+    return x.shape == y.shape && x.dtype == out.dtype && y.dtype == x.dtype;
+  };
+  HOLON_CHECK(out.ndim() == 4 && fits(more, out) && fits(more_lse, lse) &&
+                  lse.shape == (Dims{out.shape[0], out.shape[1], out.shape[2]}) &&
                   (out.shape[3] <= 1 || (out.strides[3] == 1 && more.strides[3] == 1)),
               "join_attention: {} {} and {} join {} {} and {}.", name(more.dtype), more.shape, more_lse.shape,
               name(out.dtype), out.shape, lse.shape);

@@ -25,8 +25,7 @@ TEST(SequenceShares, PairsAreThoseThatAreCounted) {
         for (Interval k : {Interval{0, 5}, {2, 9}, {12, 4}, {6, 0}}) {
           int64_t count = 0;
           for (int64_t i = q.begin; i < q.end(); ++i)
-            for (int64_t j = k.begin; j < k.end(); ++j)
-              count += (!causal || j <= i) && (!window || j > i - window);
+            for (int64_t j = k.begin; j < k.end(); ++j) count += (!causal || j <= i) && (!window || j > i - window);
           EXPECT_EQ(seen_pairs(q, k, causal, window), count) << q.begin << " " << k.begin << " " << causal << window;
         }
 }
@@ -105,7 +104,8 @@ TEST(PackedSequence, PullsBringPartsTogether) {
   to.add({1, 2}), to.add({3, 3});
   const std::vector<float> a = fill(from[0]), b = fill(from[1]), wanted = fill(to);
   std::vector<float> found(wanted.size(), -1);
-  const std::byte* shown[] = {reinterpret_cast<const std::byte*>(a.data()), reinterpret_cast<const std::byte*>(b.data())};
+  const std::byte* shown[] = {reinterpret_cast<const std::byte*>(a.data()),
+                              reinterpret_cast<const std::byte*>(b.data())};
   comm::pull_all(packed.pulls(from, to), float32, shown, reinterpret_cast<std::byte*>(found.data()), found.size() * 4);
   EXPECT_EQ(found, wanted);
 }
