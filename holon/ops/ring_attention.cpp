@@ -1,5 +1,6 @@
 #include "holon/ops/ring_attention.h"
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -101,13 +102,16 @@ class Packed {
 // One call: the group, its shares, and what moves between them.
 class Ring {
  public:
-  // products: multiplications and additions of a query and a key, of all heads.
-  Ring(const KernelCall& c, size_t q, size_t k, const kernels::Attention& o, double products, double moved_bytes)
+  // products: multiplications and additions of a query and a key, of all heads; query_bytes, key_bytes: what moves of one
+  // position, where shares are not what is held. All of it is alike on the group's ranks, which decide by it.
+  Ring(const KernelCall& c, size_t q, size_t k, const kernels::Attention& o, double products, double query_bytes,
+       double key_bytes)
       : options_(o), group_(group_of(c, q, k)), device_(c.out().device) {
     // A mask with rows of its own is where the queries are.
     const bool may_move = !o.mask.defined() || o.mask.shape[kSequence] == 1;
+    const double bytes = query_bytes * most(group_.queries) + key_bytes * most(group_.keys);
     shares_ = share_out(group_.queries, group_.keys, o.causal, o.window, may_move, products / kPairFlopsPerSecond,
-                        moved_bytes / machine_costs().copy.far);
+                        bytes / machine_costs().copy.far);
     call_ = hash_combine(hash_combine(c.logical_in(q).numel(), c.logical_in(k).numel()), shares_.moved);
   }
 
@@ -164,6 +168,11 @@ class Ring {
   }
 
  private:
+  static double most(const std::vector<Interval>& parts) {
+    int64_t n = 0;
+    for (const Interval& p : parts) n = std::max(n, p.size);
+    return static_cast<double>(n);
+  }
   static int64_t range(const std::vector<SequencePart>& parts) {
     int64_t n = 0;
     for (auto& p : parts)
@@ -208,6 +217,11 @@ class Keys {
 
 void add_to(Array sum, const Array& more) { kernels::binary(kernels::BinaryOp::Add, sum, more, sum); }
 
+// Of one position.
+double bytes_of(const Array& x) {
+  return static_cast<double>(x.shape[0] * x.shape[1] * x.shape[3]) * static_cast<double>(size_bytes(x.dtype));
+}
+
 double scores_work(const Array& q, const Array& k, const Array& v, int with_key, int with_value) {
   return 2.0 * static_cast<double>(q.shape[0] * q.shape[1]) *
       static_cast<double>(with_key * k.shape[3] + with_value * v.shape[3]);
@@ -227,8 +241,8 @@ void ring_attention(KernelCall& c, const kernels::Attention& o) {
   const Array &given_q = c.in(0), &given_k = c.in(1), &given_v = c.in(2);
   Array &out = c.out(0), &lse = c.out(1);
   const DType compute = compute_dtype(given_q.dtype);
-  const Ring ring(c, 0, 1, o, scores_work(given_q, given_k, given_v, 1, 1),
-                  static_cast<double>(given_q.nbytes() + out.nbytes() + given_k.nbytes() + given_v.nbytes()));
+  const Ring ring(c, 0, 1, o, scores_work(given_q, given_k, given_v, 1, 1), bytes_of(given_q) + bytes_of(out),
+                  bytes_of(given_k) + bytes_of(given_v));
   const bool moved = ring.shares().moved;
   const int64_t queries = ring.queries().length;
 
@@ -271,8 +285,8 @@ void ring_attention_backward(KernelCall& c, const kernels::Attention& o) {
   const Array &given_k = c.in(2), &given_v = c.in(3);
   Array &dq = c.out(0), &dk = c.out(1), &dv = c.out(2);
   const DType compute = compute_dtype(given_k.dtype);
-  const Ring ring(c, 1, 2, o, scores_work(c.in(1), given_k, given_v, 3, 2),
-                  2.0 * static_cast<double>(c.in(0).nbytes() + c.in(1).nbytes() + given_k.nbytes() + given_v.nbytes()));
+  const Ring ring(c, 1, 2, o, scores_work(c.in(1), given_k, given_v, 3, 2), 2 * (bytes_of(c.in(0)) + bytes_of(c.in(1))),
+                  2 * (bytes_of(given_k) + bytes_of(given_v)));
   const bool moved = ring.shares().moved;
   const int64_t queries = ring.queries().length, held_keys = ring.held_keys().length;
 

@@ -111,6 +111,13 @@ def test_zigzag(ring, n, length, dtype):
     )
 
 
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_all_ranks_choose_the_same_shares(ring, n):
+    """Around the length from which a balanced share pays, which no rank may judge by its own part."""
+    for length in range(120, 260):
+        compare(n, qkv(length=length, heads=1, shared=1, batch=1, width=4, value=4), is_causal=True)
+
+
 @pytest.mark.parametrize("window", [1, 3, 64, 200])
 def test_windows(ring, window):
     compare(4, qkv(length=300, heads=2, shared=2, batch=1), is_causal=True, window=window)
