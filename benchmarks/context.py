@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 
-LENGTH, HEADS, WIDTH, RANKS, TURNS = 16384, 4, 64, 4, 5
+LENGTH, HEADS, WIDTH, RANKS, TURNS = 16384, 4, 64, 4, 3
 
 
 def worker():

@@ -63,7 +63,7 @@ Sequence sequence_of(const Dims& shape, const Inputs& in, const Layout& layout, 
   const bool splits = layout.parallel.cp > 1;
   if (splits && in.cache)
     fail_value("models: a cache of keys and values where cp is {}: positions of a cache are not split. Generate on a "
-               "layout without cp, or without a cache.",
+               "layout without cp, or with use_cache=False.",
                layout.parallel.cp);
   const ArangeOptions whole{.placement = layout.placement, .sbp = layout.whole};
   const ArangeOptions split{.placement = layout.placement, .sbp = layout.with_positions(layout.whole, sbp::split(0))};

@@ -122,11 +122,14 @@ def test_models_that_do_not_split_positions(checkpoints, name):
 
 
 def test_generation(checkpoints):
+    """A cache is refused; without one the tokens are those of one rank."""
     folder, _, _ = checkpoints("llama")
     prompt = np.array([[3, 4, 5, 6, 7]])
+    one = flow.models.from_pretrained(folder).generate(flow.tensor(prompt), max_new_tokens=3).tolist()
 
     def run(rank):
         model = flow.models.from_pretrained(folder, cp=2)
+        assert model.generate(flow.tensor(prompt), max_new_tokens=3, use_cache=False).tolist() == one
         with pytest.raises(ValueError) as e:
             model.generate(flow.tensor(prompt), max_new_tokens=3)
         return str(e.value)
