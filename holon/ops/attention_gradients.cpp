@@ -36,10 +36,10 @@ Tensor summed(const Tensor& t, int64_t share) {
 }
 
 // Where a query must not look, [t, s], true.
-Tensor future(const Tensor& like, int64_t queries, int64_t keys) {
+Tensor out_of_sight(const Tensor& like, int64_t queries, int64_t keys, int64_t window) {
   Array a = Array::empty({queries, keys}, boolean);
   for (int64_t i = 0; i < queries; ++i)
-    for (int64_t j = 0; j < keys; ++j) a.data<bool>()[i * keys + j] = j > i;
+    for (int64_t j = 0; j < keys; ++j) a.data<bool>()[i * keys + j] = j > i || (window > 0 && j <= i - window);
   return beside(like, a);
 }
 
@@ -55,13 +55,15 @@ Tensor kept(const Tensor& query, int64_t keys, const AttentionScores& of) {
 }  // namespace
 
 std::array<Tensor, 3> attention_gradients(const Tensor& dy, const Tensor& query, const Tensor& key, const Tensor& value,
-                                          const Tensor& mask, const AttentionScores& of) {
+                                          const Tensor& mask, const Tensor& documents, const AttentionScores& of) {
   const int64_t share = key.shape()[1] > 0 ? query.shape()[1] / key.shape()[1] : 1, keys = key.shape()[2];
   const DType dtype = query.dtype();
   const Tensor q = in_full(query), k = repeated(in_full(key), share), v = repeated(in_full(value), share),
                g = in_full(dy);
   Tensor scores = matmul(mul(q, of.scale), transposed(k)), hidden;
-  if (of.is_causal) hidden = future(query, query.shape()[2], keys);
+  if (of.is_causal) hidden = out_of_sight(query, query.shape()[2], keys, of.window);
+  if (documents.defined())
+    hidden = either(hidden, ne(unsqueeze(unsqueeze(documents, 1), 3), unsqueeze(unsqueeze(documents, 1), 2)));
   if (mask.defined() && mask.dtype() == boolean) {
     hidden = either(hidden, logical_not(mask));
   } else if (mask.defined()) {

@@ -48,6 +48,13 @@ bool exchanges(Sbp x, Sbp gate) { return x.is_split() && gate.is_split() && gate
 
 }  // namespace
 
+bool rows_are_exchanged(const KernelCall& c, size_t x, size_t gate) {
+  const GlobalSpec *of_x = c.spec_in(x), *of_gate = c.spec_in(gate);
+  for (int a = 0; of_x && of_gate && a < of_x->nd_sbp.size(); ++a)
+    if (exchanges(of_x->nd_sbp[a], of_gate->nd_sbp[a]) && of_x->placement.hierarchy()[a] > 1) return true;
+  return false;
+}
+
 ExpertExchange::ExpertExchange(const KernelCall& c, const Inputs& in)
     : op_(c.op().name()),
       device_(c.in(in.x).device),
@@ -65,16 +72,13 @@ void ExpertExchange::find_group(const KernelCall& c, const Inputs& in) {
   experts_here_ = c.in(in.gate).shape[0];
   owner_.assign(to_size(gate[0]), -1);
   auto own = [&](int member, int64_t first, int64_t n) { std::fill_n(owner_.begin() + first, n, member); };
-  const GlobalSpec *of_x = c.spec_in(in.x), *of_gate = c.spec_in(in.gate);
-  bool several = false;
-  for (int a = 0; of_x && of_gate && a < of_x->nd_sbp.size(); ++a)
-    several |= exchanges(of_x->nd_sbp[a], of_gate->nd_sbp[a]) && of_x->placement.hierarchy()[a] > 1;
-  if (!several) {
+  if (!rows_are_exchanged(c, in.x, in.gate)) {
     ranks_ = {Context::current().rank()};
     members_rows_ = {rows_of(c.in(in.x).shape)};
     own(0, first_expert_, experts_here_);
     return;
   }
+  const GlobalSpec *of_x = c.spec_in(in.x), *of_gate = c.spec_in(in.gate);
   const Placement& placement = of_x->placement;
   const int here = placement.index_of(Context::current().rank());
   const Dims mine = placement.coordinate(here);

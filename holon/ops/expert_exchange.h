@@ -16,6 +16,9 @@
 
 namespace holon::ops {
 
+// Whether some axis of several ranks splits both x and the experts (gate [experts, ...]).
+bool rows_are_exchanged(const KernelCall& call, size_t x, size_t gate);
+
 // Of a call's inputs: x [..., width], experts [..., k] (int64; -1: none), weights [..., k], and a weight of the experts
 // [experts, ...]. Along axes of ranks that split both x and the experts rows are exchanged; elsewhere each rank
 // computes what its experts give for the rows that it has.

@@ -52,7 +52,7 @@ void check_experts(Infer& c, size_t first) {
 void add_exchange(RuleCall& r, int axis, std::initializer_list<int> in_with_rows,
                   std::initializer_list<int> out_with_rows) {
   Signature s;
-  s.exchanges = true;
+  s.communicates = true;
   for (size_t i = 0; i < r.in.size(); ++i) s.in.push_back(sbp::split(0));
   for (size_t o = 0; o < r.out.size(); ++o) s.out.push_back(sbp::split(0));
   for (int i : in_with_rows) at_index(s.in, i) = sbp::split(axis);
@@ -162,6 +162,7 @@ HOLON_OP(expert_swiglu,
       for (int a = 0; a + 1 < r.in[0].shape.size(); ++a) add_exchange(r, a, {0, 1, 2}, {0});
     })
     .linear_in({2, 4, 5})
+    .communicates([](const KernelCall& c) { return rows_are_exchanged(c, 0, 3); })
     .kernel([](KernelCall& c) {
       const ExpertExchange exchange(c, {.x = 0, .experts = 1, .weights = 2, .gate = 3});
       const Array x = exchange.dispatch(c.in(0));
@@ -212,6 +213,7 @@ HOLON_OP(expert_swiglu_backward,
       pass_partial(r, {6}, {0, 1, 2, 3});
     })
     .linear_in({0})
+    .communicates([](const KernelCall& c) { return rows_are_exchanged(c, 1, 4); })
     .kernel([](KernelCall& c) {
       const ExpertExchange exchange(c, {.x = 1, .experts = 2, .weights = 3, .gate = 4});
       const Array x = exchange.dispatch(c.in(1)), dy = exchange.dispatch(c.in(0));

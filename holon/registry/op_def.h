@@ -105,15 +105,17 @@ class KernelCall : public AttrReader {
   const Dims& logical_out(size_t i = 0) const { return global_ ? global_->out_shape[i] : out_[i]->shape; }
   Dims offset_in(size_t i) const { return global_ ? global_->in_offset[i] : Dims::filled(in_[i]->ndim(), 0); }
   Dims offset_out(size_t i = 0) const { return global_ ? global_->out_offset[i] : Dims::filled(out_[i]->ndim(), 0); }
+  // How an input is divided among which ranks, for kernels that exchange data between them (Signature::communicates);
+  // nullptr in a call on local tensors and for an absent input.
+  const GlobalSpec* spec_in(size_t i) const {
+    return global_ && i < global_->in_spec.size() ? global_->in_spec[i] : nullptr;
+  }
   // False on ranks whose addend of a partial sum must leave out what is to be counted once (a bias).
   bool counts_once() const { return !global_ || global_->counts_once; }
-  // How an input is divided among which ranks, for kernels that exchange data between them; nullptr in a call of local
-  // tensors and for an absent input. Such a kernel makes the same collectives on all ranks, whatever its values.
-  const GlobalSpec* spec_in(size_t i) const { return global_ ? global_->in_spec[i] : nullptr; }
 
   struct GlobalPart {
     SmallVec<Dims, 4> in_shape, in_offset, out_shape, out_offset;
-    SmallVec<const GlobalSpec*, 4> in_spec;
+    SmallVec<const GlobalSpec*, 4> in_spec;  // nullptr for an absent input
     bool counts_once = true;
   };
   void set_global(const GlobalPart* part) { global_ = part; }
@@ -223,6 +225,7 @@ struct OpDef {
       nullptr;  // adds to its outputs what the kernel would write; float32 and float64, contiguous
   void (*view)(ViewCall&, Array& out) = nullptr;
   ViewKind view_kind = ViewKind::kOther;
+  bool (*communicates)(const KernelCall&) = nullptr;  // whether the kernel exchanges data with other ranks; nullptr: no
   double (*flops)(const CallShapes&) = nullptr;  // multiplications and additions, where they are what takes the time
   void (*body)(BodyCall&) = nullptr;
   bool (*body_if)(std::span<const Tensor> inputs) = nullptr;  // of which calls the body is; nullptr: of all
@@ -372,6 +375,11 @@ class OpBuilder {
   }
   OpBuilder& autocast(Autocast c) {
     def_->autocast = c;
+    return *this;
+  }
+  // Such calls' kernel is a collective of the ranks that share the work: all of them make it, in the same order.
+  OpBuilder& communicates(bool (*f)(const KernelCall&)) {
+    def_->communicates = f;
     return *this;
   }
   OpBuilder& flops(double (*f)(const CallShapes&)) {

@@ -33,7 +33,9 @@ struct Signature {  // for one axis of ranks
   SmallVec<Sbp, 4> in, out;
   int64_t even_units = 0;
   int factor = -1;
-  bool exchanges = false;  // the kernel exchanges data with the other ranks along this axis
+  bool communicates = false;  // the kernel itself exchanges data with the other ranks along this axis
+  // Bit mask of inputs of which it then reads the other ranks' parts, at the cost of bringing them together.
+  uint32_t reads = 0;
 };
 
 class Rule {
