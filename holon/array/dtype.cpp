@@ -10,8 +10,8 @@ namespace holon {
 int category(DType dtype) { return is_floating(dtype) ? 2 : dtype == DType::kBool ? 0 : 1; }
 
 const char* name(DType dtype) {
-  constexpr const char* kName[] = {"bool",    "uint8",    "int8",    "int32",  "int64",
-                                   "float16", "bfloat16", "float32", "float64"};
+  constexpr const char* kName[] = {"bool",     "uint8",   "int8",    "int32",         "int64",       "float16",
+                                   "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"};
   return kName[static_cast<int>(dtype)];
 }
 
@@ -22,9 +22,15 @@ void detail::fail_not_floating(DType dtype) {
             name(dtype));
 }
 
+void detail::fail_not_computed(DType dtype) {
+  fail_type("{} is for storage: nothing is computed with it. Convert the tensor first, e.g. x.to(float32).",
+            name(dtype));
+}
+
 DType promote(DType a, DType b) {
   if (a == b) return a;
   if (a > b) std::swap(a, b);
+  if (is_float8(b)) detail::fail_not_computed(b);
   // The enum is ordered so that the larger one wins, except for two pairs whose ranges do not nest.
   if (a == uint8 && b == int8) return DType::kInt32;
   if (a == float16 && b == bfloat16) return float32;

@@ -125,7 +125,11 @@ uint64_t fingerprint(const Step& s, size_t number, const Dims& shape, DType dtyp
                                static_cast<int>(dtype), s.two_phase));
 }
 
-void check_ends(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape) {
+void check_ends(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
+  if (is_float8(dtype) && from != to && (from->nd_sbp.has_partial() || to->nd_sbp.has_partial()))
+    fail_type("boxing: {} to {} of {}: float8 is for storage, and there are no partial sums of it. Convert the tensor "
+              "before, e.g. x.to(float32).",
+              from->nd_sbp, to->nd_sbp, name(dtype));
   check_nd_sbp(shape, from->placement, from->nd_sbp, "boxing");
   check_nd_sbp(shape, to->placement, to->nd_sbp, "boxing");
 }
@@ -184,13 +188,13 @@ Plan plan_along(const std::vector<const GlobalSpec*>& path, const GlobalSpec* fr
 }  // namespace
 
 Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Machine& machine) {
-  check_ends(from, to, shape);
+  check_ends(from, to, shape, dtype);
   return plan_along(from == to ? std::vector<const GlobalSpec*>{} : cheapest_path(from, to, shape, dtype, machine),
                     from, to, shape, dtype, machine);
 }
 
 Plan direct_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
-  check_ends(from, to, shape);
+  check_ends(from, to, shape, dtype);
   return plan_along(from == to ? std::vector<const GlobalSpec*>{} : std::vector{from, to}, from, to, shape, dtype,
                     *machine());
 }

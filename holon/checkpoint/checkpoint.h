@@ -54,7 +54,7 @@ struct LoadOptions {
   // other names are not read. Not together with placement, device, sbp_of and global_src_rank.
   nn::StateDict like = {};
   // The floating point dtype that quantised weights are read as: float8 that is scaled by blocks, with its scales
-  // (NAME_scale_inv), and MXFP4 (NAME_blocks and NAME_scales, as NAME). Nothing: float8 as float32, without scales.
+  // (NAME_scale_inv), and MXFP4 (NAME_blocks and NAME_scales, as NAME). Nothing: all tensors as they are stored.
   std::optional<DType> dequantize = {};
 };
 

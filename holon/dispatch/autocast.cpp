@@ -5,6 +5,7 @@
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/op_names/cast.h"
+#include "holon/op_names/float8.h"
 
 namespace holon {
 
@@ -30,15 +31,30 @@ Tensor cast_to(const Tensor& t, DType dtype) {
   return dispatch_one(op::cast, {t}, a);
 }
 
+// float8 has scales, which are the caller's.
+bool is_cast(DType dtype) { return is_floating(dtype) && !is_float8(dtype); }
+
+// What products run in.
+DType computed_in(const AutocastMode& mode) { return is_float8(mode.dtype) ? bfloat16 : mode.dtype; }
+
+Tensor call_on(const OpName& op, const Tensor& t, DType dtype, int64_t rows, int64_t columns) {
+  Attrs a;
+  a.push_dtype(dtype);
+  a.push_int(rows);
+  a.push_int(columns);
+  return dispatch_one(op, {t}, a);
+}
+
 Tensor lowered(const Tensor& t, State& s) {
+  const DType dtype = computed_in(s.mode);
   const bool keep = s.mode.cache && t.is_leaf() && t.requires_grad() && t.dtype() == float32;
-  if (!keep) return cast_to(t, s.mode.dtype);
+  if (!keep) return cast_to(t, dtype);
   auto it = s.leaves.find(t.impl());
   // One that was made without recording has no way back to the leaf.
-  if (it != s.leaves.end() && it->second.version == version_of(t) && it->second.cast.dtype() == s.mode.dtype &&
+  if (it != s.leaves.end() && it->second.version == version_of(t) && it->second.cast.dtype() == dtype &&
       (it->second.cast.requires_grad() || !grad_enabled()))
     return it->second.cast;
-  Tensor made = cast_to(t, s.mode.dtype);
+  Tensor made = cast_to(t, dtype);
   s.leaves.insert_or_assign(t.impl(), CastLeaf{t, made, version_of(t)});
   return made;
 }
@@ -48,8 +64,12 @@ Tensor lowered(const Tensor& t, State& s) {
 const AutocastMode& autocast_mode() { return state().mode; }
 
 AutocastMode exchange_autocast(const AutocastMode& mode) {
-  if (mode.enabled && mode.dtype != bfloat16 && mode.dtype != float16)
-    fail_value("autocast: the dtype is {}; it must be bfloat16 or float16.", name(mode.dtype));
+  if (mode.enabled && !is_autocast_dtype(mode.dtype))
+    fail_value("autocast: the dtype is {}; it must be bfloat16, float16, float8_e4m3fn or float8_e5m2.",
+               name(mode.dtype));
+  if (mode.float8_block < 0)
+    fail_value("autocast: float8_block is {}; it must be 0, for one scale for a tensor, or the side of a block.",
+               mode.float8_block);
   State& s = state();
   AutocastMode before = s.mode;
   s.mode = mode;
@@ -60,25 +80,38 @@ AutocastMode exchange_autocast(const AutocastMode& mode) {
 
 void clear_autocast_cache() { state().leaves.clear(); }
 
-void autocast_inputs(const OpDef& op, TensorVec& inputs) {
-  if (op.autocast == Autocast::kNone) return;
+bool autocast_inputs(const OpDef& op, TensorVec& inputs) {
+  if (op.autocast == Autocast::kNone) return false;
   DType widest = DType::kBool;
   for (auto& t : inputs) {
-    if (!t.defined() || !is_floating(t.dtype())) continue;
+    if (!t.defined() || !is_cast(t.dtype())) continue;
     // Who computes in float64 wants its digits.
-    if (t.dtype() == float64) return;
+    if (t.dtype() == float64) return false;
     widest = widest == DType::kBool ? t.dtype() : promote(widest, t.dtype());
   }
-  if (widest == DType::kBool) return;
+  if (widest == DType::kBool) return false;
   State& s = state();
   for (auto& t : inputs) {
-    if (!t.defined() || !is_floating(t.dtype())) continue;
-    const DType wanted = op.autocast == Autocast::kLower ? s.mode.dtype
+    if (!t.defined() || !is_cast(t.dtype())) continue;
+    const DType wanted = op.autocast == Autocast::kLower ? computed_in(s.mode)
         : op.autocast == Autocast::kFloat32              ? float32
                                                          : widest;
     if (t.dtype() == wanted) continue;
     t = op.autocast == Autocast::kLower ? lowered(t, s) : cast_to(t, wanted);
   }
+  // A product that is made of others leaves it to them.
+  if (!is_float8(s.mode.dtype) || op.float8_inputs == 0 || op.is_composed(inputs)) return false;
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (op.float8_inputs >> i & 1)
+      inputs[i] = call_on(op::round_float8, inputs[i], s.mode.dtype,
+                          i == 0 && s.mode.float8_block ? 1 : s.mode.float8_block, s.mode.float8_block);
+  return true;
+}
+
+void round_gradients(TensorVec& outputs) {
+  const int64_t block = state().mode.float8_block;
+  for (auto& t : outputs)
+    if (t.requires_grad()) t = call_on(op::round_gradient, t, float8_e5m2, block ? 1 : 0, block);
 }
 
 }  // namespace holon

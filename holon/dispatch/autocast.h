@@ -1,6 +1,10 @@
 // Regions in which ops cast their inputs: products run in bfloat16 (or float16), losses and sums in float32, each op
 // after its class (Autocast in holon/registry/op_def.h). The casts are recorded, so that gradients arrive at float32
 // leaves in float32. A region belongs to the rank, like the gradient mode.
+//
+// In a region of a float8 dtype, ops of that class run in bfloat16, and the factors of matmul and linear are rounded to
+// the dtype first, the gradients of their results to float8_e5m2, each scaled by a power of two (round_float8): the
+// product of such numbers is what one in float8 that adds up in float32 gives, and has no need of one.
 #pragma once
 
 #include "holon/array/dtype.h"
@@ -16,11 +20,19 @@ struct AutocastMode {
   DType dtype = DType::kBFloat16;
   bool cache = true;  // a leaf that requires grad is cast once in the outermost region, not at each use
   int depth = 0;      // regions that are open
+  // Of a float8 dtype: the sides of the blocks that have a scale each, of weights; of the other factor and of gradients
+  // as many columns of one row. 0: one scale for a tensor.
+  int64_t float8_block = 0;
 };
+// Those that a region may have.
+constexpr bool is_autocast_dtype(DType dtype) {
+  return dtype == bfloat16 || dtype == float16 || dtype == float8_e4m3fn || dtype == float8_e5m2;
+}
 // The mode of this rank.
 const AutocastMode& autocast_mode();
 // Puts a mode in place and returns the one before. At depth 0 the cast leaves are let go.
-// Errors: enabled with a dtype that is neither bfloat16 nor float16 (ValueError).
+// Errors: enabled with a dtype that is none of bfloat16, float16, float8_e4m3fn and float8_e5m2; a negative block
+// (ValueError).
 AutocastMode exchange_autocast(const AutocastMode& mode);
 // Forgets the casts of leaves that the region has kept.
 void clear_autocast_cache();
@@ -28,8 +40,9 @@ void clear_autocast_cache();
 // A region for a scope. enabled = false: ops inside it run as written.
 class AutocastGuard {
  public:
-  explicit AutocastGuard(DType dtype = DType::kBFloat16, bool enabled = true, bool cache = true)
-      : before_(exchange_autocast({enabled, dtype, cache, autocast_mode().depth + 1})) {}
+  explicit AutocastGuard(DType dtype = DType::kBFloat16, bool enabled = true, bool cache = true,
+                         int64_t float8_block = 0)
+      : before_(exchange_autocast({enabled, dtype, cache, autocast_mode().depth + 1, float8_block})) {}
   ~AutocastGuard() { exchange_autocast(before_); }
   AutocastGuard(const AutocastGuard&) = delete;
   AutocastGuard& operator=(const AutocastGuard&) = delete;
@@ -43,8 +56,10 @@ class AutocastGuard {
 class AutocastPause {
  public:
   AutocastPause() : active_(autocast_mode().depth > 0) {
-    if (active_)
-      before_ = exchange_autocast({false, autocast_mode().dtype, autocast_mode().cache, autocast_mode().depth});
+    if (!active_) return;
+    AutocastMode off = autocast_mode();
+    off.enabled = false;
+    before_ = exchange_autocast(off);
   }
   ~AutocastPause() {
     if (!active_) return;
@@ -59,7 +74,9 @@ class AutocastPause {
   AutocastMode before_;
 };
 
-// Casts inputs as the op's class says. Pre: a region is open and enabled.
-void autocast_inputs(const OpDef& op, TensorVec& inputs);
+// Casts inputs as the op's class says. Returns whether the gradients of the outputs are to be rounded, too. Pre: a
+// region is open and enabled.
+bool autocast_inputs(const OpDef& op, TensorVec& inputs);
+void round_gradients(TensorVec& outputs);
 
 }  // namespace holon

@@ -219,7 +219,7 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
   }
   if (op.device_attr >= 0 && attrs.has(op.device_attr)) device = attrs.as_device(op.device_attr);
   Infer infer(op, attrs, metas, present);
-  op.infer(infer);
+  infer.run();
   if (Tracer* trace = tracer()) [[unlikely]] {
     for (auto& m : infer.out_) outs.push_back(Tensor::without_data(m.shape, m.dtype, nullptr, device));
     return trace->op(op, attrs, inputs, outs);
@@ -325,7 +325,7 @@ std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::
     specs.push_back(t.defined() ? t.spec() : nullptr);
   }
   Infer infer(op, attrs, metas, present);
-  op.infer(infer);
+  infer.run();
   c->out = infer.out_;
   Placement placement;
   if (op.schema.n_inputs == 0) {
@@ -460,8 +460,7 @@ void fill_draw(const OpDef& op, std::span<const Tensor> inputs, Attrs& attrs, bo
 void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, TensorVec& outs) {
   tracing::Span span(op.schema.name, "op");
   check_attrs(op, given);
-  if (Context::current().autocast()) [[unlikely]]
-    autocast_inputs(op, inputs);
+  const bool rounds_gradients = Context::current().autocast() && autocast_inputs(op, inputs);
   Scan s = scan(op, inputs);
   if (s.symbolic && !tracer()) [[unlikely]]
     fail_symbolic(op, inputs);
@@ -506,6 +505,8 @@ void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, Tenso
   } else if (s.global && !inputs.empty() && shows_parameter(op) && is_parameter(inputs[0])) [[unlikely]] {
     mark_parameter(outs[0]);
   }
+  if (rounds_gradients) [[unlikely]]
+    round_gradients(outs);
 }
 
 }  // namespace
@@ -532,7 +533,7 @@ std::vector<Signature> signatures_of_call(const OpDef& op, TensorVec inputs, con
   SmallVec<Meta, 4> metas;
   for (auto& t : inputs) metas.push_back(t.defined() ? Meta{t.shape(), t.dtype()} : Meta{});
   Infer infer(op, attrs, metas, s.present);
-  op.infer(infer);
+  infer.run();
   return signatures_of(op, attrs, metas, infer.out_);
 }
 

@@ -46,7 +46,7 @@ bool try_direct(const OpDef& op, TensorVec& inputs, const Attrs& attrs) {
     present |= 1u << i;
   }
   Infer infer(op, attrs, metas, present);
-  op.infer(infer);
+  infer.run();
   if (infer.out_.size() != 1 || infer.out_[0].shape != inputs[0].shape() || infer.out_[0].dtype != inputs[0].dtype())
     return false;
   Array* out = &inputs[0].impl()->array;

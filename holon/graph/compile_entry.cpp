@@ -123,7 +123,8 @@ bool GraphCore::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t va
   for (auto& seen : e.modules)
     if (seen.module.is_training() != seen.training) return false;
   auto& mode = autocast_mode();
-  return e.autocast == mode.enabled && (!mode.enabled || e.autocast_dtype == mode.dtype);
+  return e.autocast == mode.enabled &&
+      (!mode.enabled || (e.autocast_dtype == mode.dtype && e.float8_block == mode.float8_block));
 }
 
 // Whether parameters and options are still what the step was compiled for. Takes over new learning rates and the like.
@@ -167,6 +168,7 @@ std::unique_ptr<GraphCore::Entry> GraphCore::capture_entry(std::span<const Tenso
   e->parameters = boxing::parameter_policy();
   e->autocast = autocast_mode().enabled;
   e->autocast_dtype = autocast_mode().dtype;
+  e->float8_block = autocast_mode().float8_block;
   auto note = [&](const Module& m) { e->modules.push_back({m, m.is_training(), detail::ModuleAccess::changes(m)}); };
   note(root_);
   for (auto& [path, m] : root_.named_modules()) note(m);

@@ -57,6 +57,7 @@ struct GraphCore::Entry {
   uint64_t variant = 0, revision = 0;
   bool grad = true, autocast = false;
   DType autocast_dtype = bfloat16;
+  int64_t float8_block = 0;
   boxing::ParameterPolicy parameters = boxing::ParameterPolicy::kKeep;
   std::vector<Fingerprint> externals;
   std::vector<Link> links;

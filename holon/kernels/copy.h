@@ -12,7 +12,10 @@ namespace holon::kernels {
 // but 0 is true. The two do not overlap.
 void copy(const Array& src, Array& dst);
 
-// The same for raw memory: strides in bytes, at most kMaxAxes axes, any element size.
+// A copy of another dtype.
+Array converted(const Array& a, DType dtype);
+
+// The same as copy() for raw memory: strides in bytes, at most kMaxAxes axes, any element size.
 void copy_bytes_strided(void* dst, std::span<const int64_t> dst_strides, const void* src,
                         std::span<const int64_t> src_strides, std::span<const int64_t> shape, size_t itemsize);
 

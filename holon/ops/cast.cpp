@@ -14,13 +14,17 @@
 namespace holon::ops {
 
 HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
-    .doc("x [...] as another dtype: floats are truncated to integers; to bool it is x != 0.", "cast(ones(2), float64)")
+    .doc("x [...] as another dtype: floats are truncated to integers; to bool it is x != 0. To a float8 they are rounded to "
+         "nearest even, by way of float32; what is too large becomes infinity, or NaN in float8_e4m3fn.",
+         "cast(ones(2), float64)")
     .fuses(Fuses::kElements)
+    .takes_float8()
     .infer([](Infer& c) { c.out(c.shape(0), c.dtype("dtype"_attr)); })
     .rule([](RuleCall& r) {
       elementwise_rule(r.in, r.out, r.rule);
       // Between floating point types a conversion is linear except rounding; to integers it is not.
-      if (!is_floating(r.in[0].dtype) || !is_floating(r.out[0].dtype)) return;
+      auto is_summed = [](const Meta& m) { return is_floating(m.dtype) && !is_float8(m.dtype); };
+      if (!is_summed(r.in[0]) || !is_summed(r.out[0])) return;
       Signature s;
       s.in.push_back(sbp::partial_sum());
       s.out.push_back(sbp::partial_sum());
@@ -29,6 +33,9 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
     .grad([](Grad& g) {
+      if (is_float8(g.in_dtype()) || is_float8(g.dtype("dtype"_attr)))
+        fail_type("to({}): no gradient goes through float8, which would round it. Detach the tensor before.",
+                  name(g.dtype("dtype"_attr)));
       if (is_floating(g.in_dtype())) g.dx(0, cast(g.dy(), g.in_dtype()));
     });
 
@@ -49,6 +56,7 @@ HOLON_OP(
     "copy_to_device(Tensor x, device device, device source, bool non_blocking=False, bool pin_memory=False) -> Tensor")
     .doc("to_device between memories.")
     .hidden()
+    .takes_float8()
     .infer_like()
     .rule_elementwise()
     .linear()

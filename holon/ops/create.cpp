@@ -127,6 +127,7 @@ HOLON_OP(empty,
          "requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size with uninitialised values.", "empty(2, 3).shape")
     .function_only()
+    .takes_float8()
     .infer(shape_infer)
     .rule(no_rule)
     .kernel([](KernelCall&) {});
@@ -135,6 +136,7 @@ HOLON_OP(zeros,
          "requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size of zeros.", "zeros(2, 3)")
     .function_only()
+    .takes_float8()
     .infer(shape_infer)
     .rule(no_rule)
     .kernel([](KernelCall& c) { fill_kernel(c, Scalar(0)); });
@@ -143,6 +145,7 @@ HOLON_OP(ones,
          "requires_grad=False, bool pin_memory=False) -> Tensor")
     .doc("A tensor of shape size of ones.", "ones(2, 3)")
     .function_only()
+    .takes_float8()
     .infer(shape_infer)
     .rule(no_rule)
     .kernel([](KernelCall& c) { fill_kernel(c, Scalar(1)); });
@@ -152,6 +155,7 @@ HOLON_OP(full,
     .doc("A tensor of shape size filled with one value; its dtype is the value's unless dtype is given.",
          "full([2, 3], 0.5)")
     .function_only()
+    .takes_float8()
     .infer([](Infer& c) {
       Dims shape(c.ints("size"_attr));
       for (int64_t x : shape)
@@ -305,6 +309,7 @@ HOLON_OP(full_like,
 
 HOLON_OP(fill, "fill(Tensor x, Scalar value) -> Tensor")
     .doc("One value with the shape and dtype of x; fill_() writes it into x.", "fill(ones(2), 0.5)")
+    .takes_float8()
     .infer_like()
     .elementwise()
     // Of a partial sum one addend gets the number and the others 0, which a window does not know.

@@ -125,6 +125,7 @@ HOLON_OP(embedding_backward, "embedding_backward(Tensor dy, Tensor indices, int 
 HOLON_OP(index_select, "index_select(Tensor x, int dim, Tensor index) -> Tensor")
     .doc("The slices of x at the given indices along an axis. Errors: an index out of range (IndexError).",
          "index_select(ones(3, 2), 0, zeros(2, dtype=int64))")
+    .takes_float8()
     .infer([](Infer& c) {
       c.require(c.ndim(1) <= 1 && c.ndim(0) > 0, "index has more than one axis, or x has none", "Flatten the index.");
       require_index_dtype(c, 1);
@@ -189,6 +190,7 @@ HOLON_OP(index_add_zeros, "index_add_zeros(Tensor dy, int dim, Tensor index, int
 HOLON_OP(gather, "gather(Tensor x, int dim, Tensor index) -> Tensor")
     .doc("out[i][j] = x[index[i][j]][j] for dim 0, and so on for others. Errors: an index out of range (IndexError).",
          "gather(ones(3, 2), 0, zeros(1, 2, dtype=int64))")
+    .takes_float8()
     .infer([](Infer& c) {
       require_index_dtype(c, 1);
       // A single element is a row of one.

@@ -99,6 +99,7 @@ Dims window_sizes(const AttrReader& c) { return Dims(c.ints("window"_attr)); }
 HOLON_OP(index_axes, "index_axes(Tensor[] tensors, int axis, bool wrap=True, str caller='') -> Tensor")
     .doc("tensors[0] read at index tensors for its axes from axis on; negative indices count from the end if wrap.")
     .hidden()
+    .takes_float8()
     .infer([](Infer& c) {
       std::vector<Meta> metas;
       for (size_t i = 0; i < c.n_in(); ++i) metas.push_back(c.in(i));

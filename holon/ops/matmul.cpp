@@ -28,6 +28,7 @@ HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
          "column.",
          "matmul(ones(2, 3), ones(3, 4))")
     .autocast(Autocast::kLower)
+    .float8({0, 1})
     .flops(product_flops)
     .fuses(Fuses::kMatrices)
     .writes_strides()
@@ -93,6 +94,7 @@ HOLON_OP(
 HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
     .doc("x [..., k] times the transpose of weight [n, k], plus bias [n].", "linear(ones(2, 3), ones(4, 3))")
     .autocast(Autocast::kLower)
+    .float8({0, 1})
     .flops(product_flops)
     .function_only()
     .infer([](Infer& c) {

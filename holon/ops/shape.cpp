@@ -153,6 +153,23 @@ HOLON_OP(view, "view(Tensor x, int... shape) -> Tensor")
     .linear()
     .view(reshape_view, ViewKind::kReshape)
     .grad(reshape_grad);
+HOLON_OP(view_dtype, "view_dtype(Tensor x, dtype dtype) -> Tensor")
+    .doc(
+        "The bytes of x [...] as elements of another dtype of the same size, in the same memory. There is no gradient.",
+        "view(ones(2), int32)")
+    .overload_of("view")
+    .infer([](Infer& c) {
+      const DType to = c.dtype("dtype"_attr);
+      c.require_dtype(size_bytes(to) == size_bytes(c.dtype_of(0)), "elements of the requested dtype have another size",
+                      "Choose a dtype of the same size, or convert by to().");
+      c.out(c.shape(0), to);
+    })
+    .rule_elementwise()
+    .view([](ViewCall& v, Array& out) {
+      out = v.in;
+      out.dtype = v.dtype("dtype"_attr);
+    });
+
 HOLON_OP(flatten, "flatten(Tensor x, int start_dim=0, int end_dim=-1) -> Tensor")
     .doc("Merges the axes from start_dim to end_dim into one.", "flatten(ones(2, 3, 4), 1)")
     .body([](BodyCall& c) {
@@ -414,6 +431,7 @@ HOLON_OP(cat, "cat(Tensor[] tensors, int dim=0) -> Tensor")
          "cat([ones(2, 3), zeros(1, 3)])")
     .autocast(Autocast::kPromote)
     .promotes()
+    .takes_float8()
     .infer([](Infer& c) {
       for (size_t i = 0; i < c.n_in(); ++i)
         c.require(c.ndim(i) > 0, "0-d tensors cannot be concatenated", "Use stack().");
@@ -477,6 +495,7 @@ HOLON_OP(stack, "stack(Tensor[] tensors, int dim=0) -> Tensor")
 
 HOLON_OP(flip, "flip(Tensor x, int... dims) -> Tensor")
     .doc("x with its elements along each of the axes reversed.", "flip(arange(3), 0)")
+    .takes_float8()
     .infer([](Infer& c) {
       axes_mask(c, "dims"_attr, c.ndim(0));
       c.out(c.shape(0), c.dtype_of(0));
@@ -488,6 +507,7 @@ HOLON_OP(flip, "flip(Tensor x, int... dims) -> Tensor")
 
 HOLON_OP(clone, "clone(Tensor x) -> Tensor")
     .doc("A copy of x [...] in new memory.", "clone(ones(2))")
+    .takes_float8()
     .infer_like()
     .rule_elementwise()
     .linear()

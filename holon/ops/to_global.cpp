@@ -282,8 +282,9 @@ Scalar Tensor::item() const {
   require_constant("item");
   TracerPause untraced;
   Tensor x = full();
-  const Array one = kernels::detail::host_copy(x.array());
-  return visit_dtype(dtype(), [&](auto tag) -> Scalar {
+  Array one = kernels::detail::host_copy(x.array());
+  if (is_float8(one.dtype)) one = kernels::converted(one, float32);
+  return visit_dtype(one.dtype, [&](auto tag) -> Scalar {
     using T = typename decltype(tag)::type;
     T v = *one.data<T>();
     if constexpr (std::is_same_v<T, bool>)

@@ -73,6 +73,8 @@ class Infer : public AttrReader {
     if (!is_floating(in_[input].dtype)) [[unlikely]]
       refuse(ErrorKind::kType, "takes floating point tensors only", "Convert it first, e.g. x.to(float32).");
   }
+  // Fills out_ by the op's own function. Errors (TypeError): an operand is of a float8 dtype, which the op does not take.
+  void run();
   SmallVec<Meta, 3> out_;
 
  private:
@@ -240,6 +242,7 @@ struct OpDef {
   std::string in_place_name;             // if it is another name: then the op is bound under this one only
   bool gives_number = false;             // Python gets its one element as a number
   bool elementwise = false;              // its kernel may write over input 0
+  bool takes_float8 = false;             // it only moves or converts elements; views need not say so
   uint32_t writes_over = 0;              // inputs that its kernel may write outputs over
   bool method = true, function = true;   // bound in Python as Tensor.name, as holon.name
   bool cpp_function = true;              // tools/generate_ops.py writes a function for C++
@@ -250,6 +253,7 @@ struct OpDef {
   bool random = false;                   // draws numbers: its "seed" and "counter" attributes are filled on call
   Layout layout = Layout::kContiguous;
   Autocast autocast = Autocast::kNone;
+  uint32_t float8_inputs = 0;  // the factors of a product, which are rounded in a region of a float8 dtype
   Fuses fuses = Fuses::kNo;
   bool writes_strides = false;            // its kernel writes an output of any strides as fast
   std::string scalar_overload;            // the op that takes over when an argument is a number
@@ -281,6 +285,19 @@ struct OpDef {
 };
 
 inline int AttrReader::at(AttrName name) const { return op_->attr(name); }
+
+inline void Infer::run() {
+  const bool takes_float8 = op_->takes_float8 || op_->view;
+  auto check = [&](std::span<const Meta> operands) {
+    for (const Meta& m : operands)
+      if (is_float8(m.dtype) && !takes_float8) [[unlikely]]
+        refuse(ErrorKind::kType, "does not compute with float8, which is for storage",
+               "Convert it first, e.g. x.to(float32), and what comes out by to(float8_e4m3fn).");
+  };
+  check(in_);
+  op_->infer(*this);
+  check(std::span<const Meta>(out_.begin(), out_.end()));
+}
 
 class OpBuilder {
  public:
@@ -352,6 +369,10 @@ class OpBuilder {
     def_->layout = Layout::kLikeInput;
     return rule_elementwise();
   }
+  OpBuilder& takes_float8() {
+    def_->takes_float8 = true;
+    return *this;
+  }
   OpBuilder& writes_over(std::initializer_list<int> inputs) {
     for (int i : inputs) def_->writes_over |= 1u << i;
     return *this;
@@ -380,6 +401,11 @@ class OpBuilder {
   // Such calls' kernel is a collective of the ranks that share the work: all of them make it, in the same order.
   OpBuilder& communicates(bool (*f)(const KernelCall&)) {
     def_->communicates = f;
+    return *this;
+  }
+  // The factors of a product: in an autocast region of a float8 dtype they are rounded to it.
+  OpBuilder& float8(std::initializer_list<int> inputs) {
+    for (int i : inputs) def_->float8_inputs |= 1u << i;
     return *this;
   }
   OpBuilder& flops(double (*f)(const CallShapes&)) {

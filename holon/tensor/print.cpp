@@ -59,7 +59,8 @@ class Printer {
  public:
   Printer(const Array& a, int indent) : a_(a), indent_(indent) {
     summarize_ = a.numel() > print_options().threshold;
-    if (!a.device.is_host()) a_ = kernels::on_device(summarize_ ? edges(a) : a, {});
+    if (!a.device.is_host() || is_float8(a.dtype)) a_ = kernels::on_device(summarize_ ? edges(a) : a, {});
+    if (is_float8(a.dtype)) a_ = kernels::converted(a_, float32);
     format_.floating = is_floating(a.dtype);
     double largest = 0, smallest = INFINITY;
     each(0, a_.offset, [&](int64_t at) {

@@ -4,6 +4,7 @@ from . import _C
 
 # Bits of the significand that are stored, and the largest exponent.
 _FLOATS = {_C.float64: (52, 1023), _C.float32: (23, 127), _C.float16: (10, 15), _C.bfloat16: (7, 127)}
+_FLOATS |= {_C.float8_e4m3fn: (3, 8), _C.float8_e5m2: (2, 15)}
 
 
 class finfo:
@@ -17,9 +18,12 @@ class finfo:
         self.dtype, self.bits = str(dtype).split(".")[-1], dtype.itemsize * 8
         self.eps = 2.0**-mantissa
         self.max = (2.0 - self.eps) * 2.0**exponent
+        smallest = 1 - exponent
+        if dtype == _C.float8_e4m3fn:  # the largest exponent has numbers, too, and the largest significand is NaN
+            self.max, smallest = 448.0, -6
         self.min = -self.max
-        self.tiny = self.smallest_normal = 2.0 ** (1 - exponent)
-        self.smallest_subnormal = 2.0 ** (1 - exponent - mantissa)
+        self.tiny = self.smallest_normal = 2.0**smallest
+        self.smallest_subnormal = 2.0 ** (smallest - mantissa)
         self.resolution = 10.0 ** -int(mantissa * 0.30102999566398120)
 
     def __repr__(self):

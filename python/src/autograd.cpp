@@ -178,18 +178,18 @@ void bind_autograd(nb::module_& m) {
         return before;
       },
       "on"_a, "Turns recording on or off for this rank; returns what it was before.");
-  auto mode_tuple = [](const AutocastMode& mode) -> ObjectOf<"tuple[bool, dtype, bool, int]"> {
-    return nb::make_tuple(mode.enabled, dtype_object(mode.dtype), mode.cache, mode.depth);
+  auto mode_tuple = [](const AutocastMode& mode) -> ObjectOf<"tuple[bool, dtype, bool, int, int]"> {
+    return nb::make_tuple(mode.enabled, dtype_object(mode.dtype), mode.cache, mode.depth, mode.float8_block);
   };
   m.def(
       "autocast_mode", [mode_tuple] { return mode_tuple(autocast_mode()); },
-      "This rank's (enabled, dtype, cache, open regions).");
+      "This rank's (enabled, dtype, cache, open regions, side of float8's blocks).");
   m.def(
       "set_autocast_mode",
-      [mode_tuple](bool enabled, nb::handle dtype, bool cache, int depth) {
-        return mode_tuple(exchange_autocast({enabled, expect_dtype(dtype, "autocast"), cache, depth}));
+      [mode_tuple](bool enabled, nb::handle dtype, bool cache, int depth, int64_t float8_block) {
+        return mode_tuple(exchange_autocast({enabled, expect_dtype(dtype, "autocast"), cache, depth, float8_block}));
       },
-      "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "Sets the mode; returns the previous one.");
+      "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "float8_block"_a = 0, "Sets the mode; returns the previous one.");
   m.def(
       "clear_autocast_cache", [] { clear_autocast_cache(); }, "Releases the parameters that were cast.");
   m.def("apply_function", apply_function, "name"_a, "rule"_a, "linear"_a, "inputs"_a, "forward"_a, "backward"_a,

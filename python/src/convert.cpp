@@ -129,7 +129,11 @@ const char* type_word(DType d) {
     case DType::kFloat16: return "HalfTensor";
     case DType::kBFloat16: return "BFloat16Tensor";
     case DType::kFloat32: return "FloatTensor";
-    default: return "DoubleTensor";
+    case DType::kFloat64: return "DoubleTensor";
+    case DType::kFloat8E4M3FN: return "Float8E4M3FNTensor";
+    case DType::kFloat8E5M2: return "Float8E5M2Tensor";
+    case DType::kFloat8E8M0FNU: return "Float8E8M0FNUTensor";
+    default: return "Tensor";
   }
 }
 

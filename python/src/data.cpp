@@ -59,7 +59,13 @@ class ListReader {
         : kinds[kind_] == Scalar::Kind::kBool ? boolean
         : kinds[kind_] == Scalar::Kind::kInt  ? int64
                                               : float32;
-    Array out = Array::empty(shape_, wanted ? *wanted : natural);
+    if (wanted && is_float8(*wanted)) return kernels::converted(filled(float32), *wanted);
+    return filled(wanted ? *wanted : natural);
+  }
+
+ private:
+  Array filled(DType dtype) const {
+    Array out = Array::empty(shape_, dtype);
     visit_dtype(out.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
       T* p = out.data<T>();
@@ -77,7 +83,6 @@ class ListReader {
     return out;
   }
 
- private:
   static int64_t to_integer(double f) {
     if (!(std::fabs(f) < 9.2e18)) fail_value("tensor: {} cannot be an integer.", f);
     return static_cast<int64_t>(f);

@@ -169,6 +169,7 @@ nb::object number(T v) {
     return nb::float_(static_cast<double>(v));
 }
 
+// a has no float8.
 nb::object nested(const Array& a, int axis, int64_t at) {
   if (axis == a.ndim())
     return visit_dtype(a.dtype, [&](auto tag) {
@@ -187,7 +188,7 @@ ObjectOf<"numpy.ndarray"> array_method(const Tensor& t, nb::handle dtype, nb::ha
   return copy.ptr() == Py_True ? a.attr("copy")() : a;
 }
 
-// DLPack: one struct of the ABI that numpy, PyTorch and others share (version 0.8 of the specification).
+// DLPack: one struct of the ABI that numpy, PyTorch and others share (version 0.8 of the specification; float8: 1.1).
 struct DLDevice {
   int32_t type, id;
 };
@@ -209,7 +210,16 @@ struct DLManagedTensor {
   void* context;
   void (*deleter)(DLManagedTensor*);
 };
-enum : uint8_t { kDLInt = 0, kDLUInt = 1, kDLFloat = 2, kDLBfloat = 4, kDLBool = 6 };
+enum : uint8_t {
+  kDLInt = 0,
+  kDLUInt = 1,
+  kDLFloat = 2,
+  kDLBfloat = 4,
+  kDLBool = 6,
+  kDLFloat8E4M3FN = 10,
+  kDLFloat8E5M2 = 12,
+  kDLFloat8E8M0FNU = 14
+};
 constexpr int32_t kDLCpu = 1, kDLCuda = 2;
 
 DLDevice dl_device(const Tensor& t) {
@@ -240,6 +250,9 @@ DLDataType dl_type(DType d) {
   uint8_t code = d == boolean ? kDLBool
       : d == uint8            ? kDLUInt
       : d == bfloat16         ? kDLBfloat
+      : d == float8_e4m3fn    ? kDLFloat8E4M3FN
+      : d == float8_e5m2      ? kDLFloat8E5M2
+      : d == float8_e8m0fnu   ? kDLFloat8E8M0FNU
       : is_floating(d)        ? kDLFloat
                               : kDLInt;
   return {code, bits, 1};
@@ -357,12 +370,13 @@ nb::object to_host_numpy(const Tensor& given) {
   TracerPause untraced;
   Tensor t = given.detach();
   if (t.is_global()) t = t.full();
-  if (t.dtype() == bfloat16) t = OpCall("cast").in(t).set("dtype", float32).run();
+  if (t.dtype() == bfloat16 || is_float8(t.dtype())) t = OpCall("cast").in(t).set("dtype", float32).run();
   return numpy_of(kernels::on_device(t.array(), {}));
 }
 
 nb::object to_list(const Tensor& t) {
-  const Array a = kernels::on_device(t.full().array(), {});
+  Array a = kernels::on_device(t.full().array(), {});
+  if (is_float8(a.dtype)) a = kernels::converted(a, float32);
   return nested(a, 0, a.offset);
 }
 

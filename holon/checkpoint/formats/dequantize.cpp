@@ -1,6 +1,7 @@
 #include "holon/checkpoint/formats/dequantize.h"
 
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -19,6 +20,16 @@ constexpr int64_t kPacked = 16;      // their bytes
 constexpr int64_t kGrain = 1 << 16;  // elements that a thread takes at least
 constexpr float kFloat4[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};  // E2M1
 
+// The number of each byte of a float8 dtype.
+std::array<float, 256> numbers_of(DType dtype) {
+  Array bytes = Array::empty({256}, dtype), numbers = Array::empty({256}, float32);
+  for (int b = 0; b < 256; ++b) bytes.data<uint8_t>()[b] = static_cast<uint8_t>(b);
+  kernels::copy(bytes, numbers);
+  std::array<float, 256> out;
+  std::copy_n(numbers.data<float>(), out.size(), out.begin());
+  return out;
+}
+
 int64_t ceil_div(int64_t a, int64_t b) { return a / b + (a % b != 0); }
 
 struct Quantized {
@@ -35,8 +46,7 @@ Dims leading(const Dims& d, int n) {
 
 class DequantizedSource final : public Source {
  public:
-  DequantizedSource(std::unique_ptr<Source> source, std::optional<DType> to)
-      : source_(std::move(source)), dtype_(to.value_or(float32)) {
+  DequantizedSource(std::unique_ptr<Source> source, DType to) : source_(std::move(source)), dtype_(to) {
     const auto stored = source_->tensors();
     std::unordered_map<std::string, const TensorInfo*> by_name;
     for (auto& info : stored) by_name.emplace(info.name, &info);
@@ -45,8 +55,7 @@ class DequantizedSource final : public Source {
       auto it = by_name.find(name);
       return it == by_name.end() ? nullptr : it->second;
     };
-    if (to)
-      for (auto& info : stored) add_pair(info, find, used);
+    for (auto& info : stored) add_pair(info, find, used);
     joined_ = !used.empty();
     for (auto& info : stored) {
       if (auto it = packed_.find(info.name); it != packed_.end()) {
@@ -58,7 +67,7 @@ class DequantizedSource final : public Source {
       TensorInfo out = info;
       if (auto it = quantized_.find(info.name); it != quantized_.end()) {
         out = result(info.name, info.shape);
-      } else if (info.float8 != Float8::kNone) {
+      } else if (is_float8(info.dtype)) {
         quantized_[info.name] = {Quantized::Kind::kFloat8, info, {}};
         out = result(info.name, info.shape);
       }
@@ -90,7 +99,7 @@ class DequantizedSource final : public Source {
     visit_floating(dtype_, [&](auto tag) {
       using T = typename decltype(tag)::type;
       switch (it->second.kind) {
-        case Quantized::Kind::kFloat8: return read_float8(it->second, offset, out.data<T>(), shape);
+        case Quantized::Kind::kFloat8: return kernels::copy(source_->read(it->second.values.name, offset, shape), out);
         case Quantized::Kind::kBlocks: return read_blocks(it->second, offset, out.data<T>(), shape);
         case Quantized::Kind::kMxfp4: return read_mxfp4(it->second, offset, out.data<T>(), shape);
       }
@@ -108,26 +117,25 @@ class DequantizedSource final : public Source {
 
   template <class Find>
   void add_pair(const TensorInfo& info, const Find& find, std::unordered_set<std::string>& used) {
-    if (info.float8 == Float8::kE4M3 || info.float8 == Float8::kE5M2) {
+    if (info.dtype == float8_e4m3fn || info.dtype == float8_e5m2) {
       const TensorInfo* scales = find(info.name + "_scale_inv");
       if (!scales) return;
       const int n = info.shape.size();
       Dims expected = info.shape;
       for (int a = std::max(0, n - 2); a < n; ++a) expected[a] = ceil_div(info.shape[a], kBlock);
       if (n < 2 || scales->shape != expected) misfit(info, *scales, "one for each block of 128 x 128 is expected");
-      if (!is_floating(scales->dtype) && scales->float8 != Float8::kE8M0)
-        misfit(info, *scales, "they are not floating point");
+      if (!is_floating(scales->dtype)) misfit(info, *scales, "they are not floating point");
       used.insert(scales->name);
       quantized_[info.name] = {Quantized::Kind::kBlocks, info, *scales};
       return;
     }
-    if (info.dtype != uint8 || info.float8 != Float8::kNone) return;
+    if (info.dtype != uint8) return;
     for (std::string_view ending : {"_blocks", ".blocks"}) {
       if (!info.name.ends_with(ending) || info.name.size() == ending.size()) continue;
       const std::string base = info.name.substr(0, info.name.size() - ending.size());
       const TensorInfo* scales = find(base + ending.front() + "scales");
       if (!scales || info.shape.size() < 2 || info.shape.back() != kPacked) continue;
-      if ((scales->dtype != uint8 && scales->float8 != Float8::kE8M0) || scales->shape != leading(info.shape, 1))
+      if ((scales->dtype != uint8 && scales->dtype != float8_e8m0fnu) || scales->shape != leading(info.shape, 1))
         misfit(info, *scales, "a byte for each 16 is expected");
       if (find(base))
         fail_runtime("{}: there are '{}' and '{}', which would have the same name. Load without dequantize.", name(),
@@ -144,23 +152,8 @@ class DequantizedSource final : public Source {
     Array raw = source_->read(info.name, offset, shape);
     if (info.dtype == float32) return raw;
     Array out = Array::empty(shape, float32);
-    if (info.dtype == uint8) {
-      auto& values = float8_values(Float8::kE8M0);
-      for (int64_t i = 0; i < out.numel(); ++i) out.data<float>()[i] = at_index(values, raw.data<uint8_t>()[i]);
-    } else {
-      kernels::copy(raw, out);
-    }
+    kernels::copy(raw, out);
     return out;
-  }
-
-  template <class T>
-  void read_float8(const Quantized& q, const Dims& offset, T* out, const Dims& shape) {
-    const Array raw = source_->read(q.values.name, offset, shape);
-    auto& values = float8_values(q.values.float8);
-    const uint8_t* bytes = raw.data<uint8_t>();
-    parallel_for(shape.numel(), kGrain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) out[i] = static_cast<T>(at_index(values, bytes[i]));
-    });
   }
 
   template <class T>
@@ -172,7 +165,7 @@ class DequantizedSource final : public Source {
       blocks[a] = ceil_div(offset[a] + shape[a], kBlock) - first[a];
     }
     const Array scales = read_scales(q.scales, first, blocks);
-    auto& values = float8_values(q.values.float8);
+    const auto values = numbers_of(q.values.dtype);
     const int row_axis = shape.size() - 2;
     const int64_t rows = shape[row_axis], columns = shape.back();
     const int64_t row0 = offset[row_axis] % kBlock, column0 = offset.back() % kBlock;
@@ -198,7 +191,7 @@ class DequantizedSource final : public Source {
     first_bytes.push_back(0);
     bytes.push_back(kPacked);
     const Array raw = source_->read(q.values.name, first_bytes, bytes);
-    auto& exponents = float8_values(Float8::kE8M0);
+    const auto exponents = numbers_of(float8_e8m0fnu);
     const int64_t columns = shape.back(), column0 = offset.back() % kGroup;
     parallel_for(shape.numel() / columns, ceil_div(kGrain, columns), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
@@ -222,13 +215,10 @@ class DequantizedSource final : public Source {
 }  // namespace
 
 std::unique_ptr<Source> dequantized(std::unique_ptr<Source> source, std::optional<DType> to) {
-  if (to && !is_floating(*to))
-    fail_type("load: dequantize is {}; weights are floating point. Give bfloat16 or float32.", holon::name(*to));
-  if (!to) {
-    auto tensors = source->tensors();
-    if (std::none_of(tensors.begin(), tensors.end(), [](auto& t) { return t.float8 != Float8::kNone; })) return source;
-  }
-  return std::make_unique<DequantizedSource>(std::move(source), to);
+  if (!to) return source;
+  if (!is_floating(*to) || is_float8(*to))
+    fail_type("load: dequantize is {}; weights become bfloat16, float16, float32 or float64.", holon::name(*to));
+  return std::make_unique<DequantizedSource>(std::move(source), *to);
 }
 
 }  // namespace holon::checkpoint

@@ -16,8 +16,8 @@
 namespace holon::checkpoint {
 
 // The source as it is read: with `to`, quantised weights are of this dtype, and their scales are not tensors any more.
-// Without, float8 is float32 as it is, without its scales, and all else as it is stored. Errors: `to` is not floating
-// point (TypeError); RuntimeError, naming file and tensor: scales that do not fit.
+// Without, all is as it is stored. Errors: `to` is not floating point, or a float8 (TypeError); RuntimeError, naming
+// file and tensor: scales that do not fit.
 std::unique_ptr<Source> dequantized(std::unique_ptr<Source> source, std::optional<DType> to);
 
 }  // namespace holon::checkpoint

@@ -17,9 +17,18 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::pair<std::string_view, DType> kNames[] = {{"BOOL", boolean},  {"U8", uint8},    {"I8", int8},
-                                                         {"I32", int32},     {"I64", int64},   {"F16", float16},
-                                                         {"BF16", bfloat16}, {"F32", float32}, {"F64", float64}};
+constexpr std::pair<std::string_view, DType> kNames[] = {{"BOOL", boolean},
+                                                         {"U8", uint8},
+                                                         {"I8", int8},
+                                                         {"I32", int32},
+                                                         {"I64", int64},
+                                                         {"F16", float16},
+                                                         {"BF16", bfloat16},
+                                                         {"F32", float32},
+                                                         {"F64", float64},
+                                                         {"F8_E4M3", float8_e4m3fn},
+                                                         {"F8_E5M2", float8_e5m2},
+                                                         {"F8_E8M0", float8_e8m0fnu}};
 
 // What a header needs is three; unknown members may have more.
 constexpr int kMostLevels = 16;
@@ -104,13 +113,11 @@ class HeaderParser final : public nlohmann::json_sax<json> {
     }
     if (level_ != 2 || field_ != Field::kDType) return no_value();
     auto known = dtype_of_format(text);
-    auto small = float8_of_format(text);
-    if (!known && !small)
+    if (!known)
       fail_runtime("{}: tensor '{}' has dtype {}, which Holon does not support. It supports BOOL, U8, I8, I32, I64, "
-                   "F16, BF16, F32 and F64, and reads F8_E4M3, F8_E5M2 and F8_E8M0: convert it first.",
+                   "F16, BF16, F32, F64, F8_E4M3, F8_E5M2 and F8_E8M0: convert it first.",
                    file_, name_, printable(text));
-    dtype_ = known.value_or(uint8);
-    float8_ = small.value_or(Float8::kNone);
+    dtype_ = *known;
     has_dtype_ = true;
     return true;
   }
@@ -156,7 +163,7 @@ class HeaderParser final : public nlohmann::json_sax<json> {
     if (!bytes || place_[1] < place_[0] || place_[1] - place_[0] != *bytes)
       damaged(
           fmt::format("{} {} does not occupy the bytes {} to {}", format_name(dtype_), shape_, place_[0], place_[1]));
-    out_.tensors.push_back({name_, dtype_, shape_, place_[0], place_[1], float8_});
+    out_.tensors.push_back({name_, dtype_, shape_, place_[0], place_[1]});
   }
 
   std::string_view file_;
@@ -167,7 +174,6 @@ class HeaderParser final : public nlohmann::json_sax<json> {
   Field field_ = Field::kOther;
   bool has_dtype_ = false, has_shape_ = false, has_place_ = false;
   DType dtype_ = DType::kFloat32;
-  Float8 float8_ = Float8::kNone;
   Dims shape_;
   int64_t axes_ = 0, places_ = 0;
   uint64_t place_[2] = {};

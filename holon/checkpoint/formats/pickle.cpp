@@ -512,9 +512,8 @@ class Machine {
     for (int i = 2; !taken_.insert(unique).second; ++i) unique = fmt::format("{}#{}", base, i);
     const Storage& s = storages_[t.storage];
     const uint64_t item = s.type->use == PickleUse::kBytes ? 1 : t.dtype->item_bytes;
-    out_.tensors.emplace_back(unique,
-                              PickledTensor{std::string(s.key), s.items * item, *t.dtype->dtype, t.dtype->float8,
-                                            t.offset, t.shape, t.strides});
+    out_.tensors.emplace_back(
+        unique, PickledTensor{std::string(s.key), s.items * item, *t.dtype->dtype, t.offset, t.shape, t.strides});
     return {{"tensor", unique}};
   }
 

@@ -11,7 +11,6 @@
 
 #include "holon/array/dims.h"
 #include "holon/array/dtype.h"
-#include "holon/checkpoint/formats/float8.h"
 
 namespace holon::checkpoint {
 
@@ -21,7 +20,6 @@ struct PickledTensor {
   std::string storage;  // its key
   uint64_t storage_bytes = 0;
   DType dtype = DType::kFloat32;
-  Float8 float8 = Float8::kNone;  // dtype is uint8 then
   int64_t offset = 0;
   Dims shape, strides;
 };

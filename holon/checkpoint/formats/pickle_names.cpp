@@ -9,12 +9,11 @@ namespace {
 
 constexpr PickleName storage(std::string_view name, std::string_view dtype_name, std::optional<DType> dtype,
                              uint64_t item_bytes) {
-  return {"torch", name, PickleUse::kStorage, dtype_name, dtype, Float8::kNone, item_bytes};
+  return {"torch", name, PickleUse::kStorage, dtype_name, dtype, item_bytes};
 }
 
-constexpr PickleName dtype(std::string_view name, std::optional<DType> dtype, uint64_t item_bytes,
-                           Float8 float8 = Float8::kNone) {
-  return {"torch", name, PickleUse::kDType, name, dtype, float8, item_bytes};
+constexpr PickleName dtype(std::string_view name, std::optional<DType> dtype, uint64_t item_bytes) {
+  return {"torch", name, PickleUse::kDType, name, dtype, item_bytes};
 }
 
 constexpr PickleName kNames[] = {
@@ -60,9 +59,9 @@ constexpr PickleName kNames[] = {
     dtype("bool", boolean, 1),
     dtype("complex64", {}, 8),
     dtype("complex128", {}, 16),
-    dtype("float8_e4m3fn", uint8, 1, Float8::kE4M3),
-    dtype("float8_e5m2", uint8, 1, Float8::kE5M2),
-    dtype("float8_e8m0fnu", uint8, 1, Float8::kE8M0),
+    dtype("float8_e4m3fn", float8_e4m3fn, 1),
+    dtype("float8_e5m2", float8_e5m2, 1),
+    dtype("float8_e8m0fnu", float8_e8m0fnu, 1),
 };
 
 }  // namespace

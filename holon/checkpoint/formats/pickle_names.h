@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "holon/array/dtype.h"
-#include "holon/checkpoint/formats/float8.h"
 
 namespace holon::checkpoint {
 
@@ -29,7 +28,6 @@ struct PickleName {
   PickleUse use;
   std::string_view dtype_name = {};  // of a dtype or a storage, and what it is; no DType: Holon lacks it
   std::optional<DType> dtype = {};
-  Float8 float8 = Float8::kNone;
   uint64_t item_bytes = 0;
 };
 

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "holon/array/array.h"
-#include "holon/checkpoint/formats/float8.h"
 #include "holon/data/atomic_file.h"
 #include "holon/data/input_file.h"
 #include "holon/global/slice.h"
@@ -29,8 +28,7 @@ struct TensorInfo {
   std::string name;
   DType dtype = DType::kFloat32;
   Dims shape;
-  uint64_t begin = 0, end = 0;    // of its bytes behind the header
-  Float8 float8 = Float8::kNone;  // what its bytes are; dtype is uint8 then
+  uint64_t begin = 0, end = 0;  // of its bytes behind the header
 };
 
 using Metadata = std::map<std::string, std::string>;

@@ -48,7 +48,7 @@ class TorchSource final : public Source {
                      name(), printable(tensor), kMostTimes);
       if (auto [it, fresh] = contents_.try_emplace(t.storage, 0); fresh)
         it->second = zip_.content(root + "data/" + t.storage);
-      infos_.push_back({tensor, t.dtype, t.shape, 0, 0, t.float8});
+      infos_.push_back({tensor, t.dtype, t.shape, 0, 0});
       tensors_.emplace(tensor, std::move(t));
     }
   }

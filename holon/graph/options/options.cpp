@@ -2,6 +2,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
+#include "holon/dispatch/autocast.h"
 #include "holon/graph/schedule/scheme.h"
 
 namespace holon::graph {
@@ -24,8 +25,9 @@ constexpr Option row(const char* name, const char* text, void (*check)(const O&)
 constexpr bool kLocal = true;
 
 void check_amp(const O& o) {
-  if (o.amp && *o.amp != bfloat16 && *o.amp != float16)
-    fail_value("config.enable_amp: the dtype is {}; it must be bfloat16 or float16.", holon::name(*o.amp));
+  if (o.amp && !is_autocast_dtype(*o.amp))
+    fail_value("config.enable_amp: the dtype is {}; it must be bfloat16, float16, float8_e4m3fn or float8_e5m2.",
+               holon::name(*o.amp));
 }
 void check_micro_batches(const O& o) {
   if (o.micro_batches < 1)

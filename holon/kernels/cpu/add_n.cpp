@@ -112,7 +112,7 @@ inline __attribute__((always_inline)) void sum(void* dst_bytes, const void* cons
 }
 
 using Function = void (*)(void*, const void* const*, int, int64_t);
-using Table = Function[kDTypeCount];
+using Table = Function[kComputedDTypeCount];
 
 // One copy of every loop per instruction set. target_clones would do the same by ifunc, which sanitizers cannot start.
 #define HOLON_SUMS(NAME, TARGET)                                                                       \
@@ -169,6 +169,7 @@ void add_n(void* dst, std::span<const void* const> src, int64_t count, DType dty
   if (count == 0) return;
   const auto item = static_cast<int64_t>(size_bytes(dtype));
   if (src.size() == 1) return copy_bytes(dst, src[0], to_size(count * item));
+  if (is_float8(dtype)) detail::fail_not_computed(dtype);
   static const Table& table = choose();
   const Function add = table[static_cast<int>(dtype)];
   const int n = static_cast<int>(src.size());

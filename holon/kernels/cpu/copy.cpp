@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "holon/base/error.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int64_t kBytesPerThread = 256 << 10;
 constexpr int64_t kTile = 64;
+static_assert(std::extent_v<decltype(Table::convert)> == kDTypeCount);
 
 // One vector of 16 bytes, which every x86-64 has; n of them hold a block of n x n elements.
 template <class T>
@@ -244,6 +246,12 @@ void copy(const Array& src, Array& dst) {
   loop.out = &dst;
   loop.out_compute = dst.dtype;
   run_loop(loop);
+}
+
+Array converted(const Array& a, DType dtype) {
+  Array out = Array::empty(a.shape, dtype, a.device);
+  copy(a, out);
+  return out;
 }
 
 Array contiguous(const Array& a) {

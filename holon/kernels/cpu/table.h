@@ -105,7 +105,7 @@ struct Table {
   RowFn ternary[static_cast<int>(TernaryOp::kCount)][kComputeCount];
   GeluFn gelu_and_slope[2][2];  // [by erf, by tanh][kF32, kF64]
   RowFn select[4];              // out = in[0] (bytes, 0 or not) ? in[1] : in[2], by log2 of the element's size
-  ConvertFn convert[9][9];      // [from][to] by DType; null on the diagonal
+  ConvertFn convert[12][12];    // [from][to] by DType
   ReduceRowFn reduce_row[static_cast<int>(ReduceOp::kCount)][kComputeCount];
   ReduceColumnsFn reduce_columns[static_cast<int>(ReduceOp::kCount)][kComputeCount];
   ArgReduceFn argmax[kComputeCount], argmin[kComputeCount];

@@ -212,7 +212,7 @@ class Draw {
     if (below(8) == 0) c.shape = {61, 97};  // above what travels inside of messages
     c.from = spec(world, c.shape.size());
     c.to = below(3) ? on(c.from->placement, c.shape.size()) : spec(world, c.shape.size());
-    c.dtype = static_cast<DType>(below(kDTypeCount));
+    c.dtype = static_cast<DType>(below(kComputedDTypeCount));
     c.strided = below(4) == 0;
     return c;
   }

@@ -39,22 +39,6 @@ bool same(float a, float b) {
   return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
 }
 
-TEST(Float8, NumbersOfEveryByte) {
-  for (int b = 0; b < 256; ++b)
-    EXPECT_TRUE(same(float8_values(Float8::kE4M3)[static_cast<size_t>(b)], e4m3(static_cast<uint8_t>(b)))) << b;
-  auto& e5m2 = float8_values(Float8::kE5M2);
-  for (size_t b = 0; b < 256; ++b) {  // the upper half of a float16
-    Float16 half;
-    half.bits = static_cast<uint16_t>(b << 8);
-    EXPECT_TRUE(same(e5m2[b], half)) << b;
-  }
-  EXPECT_EQ(float8_values(Float8::kE4M3)[0x7e], 448);
-  EXPECT_EQ(e5m2[0x7b], 57344);
-  EXPECT_EQ(float8_values(Float8::kE8M0)[127], 1);
-  EXPECT_EQ(float8_values(Float8::kE8M0)[0], std::ldexp(1.0f, -127));
-  EXPECT_TRUE(std::isnan(float8_values(Float8::kE8M0)[255]));
-}
-
 // A checkpoint with one of each, and its numbers by the definition.
 struct Sample {
   static constexpr int64_t kRows = 300, kColumns = 200, kExperts = 2, kGroups = 3;
@@ -94,10 +78,12 @@ TEST(Dequantize, IsByRequest) {
   write_text(folder / "x", sample.file());
   Value raw = load(folder / "x");
   EXPECT_EQ(raw.size(), 6u);
-  EXPECT_EQ(raw["w"].tensor().dtype(), float32);  // without its scales
-  EXPECT_EQ(raw["w"].tensor().array().data<float>()[5], e4m3(byte(sample.e4m3_bytes, 5)));
-  EXPECT_EQ(raw["plain"].tensor().array().data<float>()[0], 1.0f);
-  EXPECT_EQ(raw["plain"].tensor().array().data<float>()[2], -1.0f);
+  EXPECT_EQ(raw["w"].tensor().dtype(), float8_e4m3fn);
+  EXPECT_EQ(raw["plain"].tensor().dtype(), float8_e5m2);
+  EXPECT_EQ(raw["w"].tensor().array().data<uint8_t>()[5], byte(sample.e4m3_bytes, 5));
+  EXPECT_EQ(raw["w"].tensor().to(float32).array().data<float>()[5], e4m3(byte(sample.e4m3_bytes, 5)));
+  EXPECT_EQ(raw["plain"].tensor().to(float32).array().data<float>()[0], 1.0f);
+  EXPECT_EQ(raw["plain"].tensor().to(float32).array().data<float>()[2], -1.0f);
   EXPECT_EQ(raw["experts_blocks"].tensor().dtype(), uint8);
   Value v = load(folder / "x", {.dequantize = bfloat16});
   std::string names;
@@ -105,7 +91,8 @@ TEST(Dequantize, IsByRequest) {
   EXPECT_EQ(names, "w plain experts bias ");
   EXPECT_EQ(v["bias"].tensor().dtype(), bfloat16);
   for (auto name : {"w", "plain", "experts"}) EXPECT_EQ(v[name].tensor().dtype(), bfloat16) << name;
-  EXPECT_TRUE(contains(error_of([&] { load(folder / "x", {.dequantize = int32}); }), "weights are floating point"));
+  EXPECT_TRUE(contains(error_of([&] { load(folder / "x", {.dequantize = int32}); }), "dequantize is int32"));
+  EXPECT_TRUE(contains(error_of([&] { load(folder / "x", {.dequantize = float8_e5m2}); }), "is float8_e5m2"));
 }
 
 TEST(Dequantize, EveryRegionOnEveryRank) {

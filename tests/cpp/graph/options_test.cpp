@@ -69,7 +69,7 @@ TEST(Options, RefuseWhatTheyCannotBe) {
   EXPECT_THAT(error("zero_stage", int64_t{4}), HasSubstr("stage 4; it is 1"));
   EXPECT_THAT(error("zero_min_elements", int64_t{-1}), HasSubstr("at least -1 elements"));
   EXPECT_THAT(error("memory_budget_bytes", int64_t{-1}), HasSubstr("0 for no limit"));
-  EXPECT_THAT(error("amp", std::optional(float32)), HasSubstr("it must be bfloat16 or float16"));
+  EXPECT_THAT(error("amp", std::optional(float32)), HasSubstr("it must be bfloat16, float16"));
   EXPECT_THAT(error("schedule", std::string("none")), HasSubstr("there is no schedule 'none'"));
 }
 

@@ -158,7 +158,7 @@ TEST(Matmul, EveryLayout) {
 }
 
 TEST(Matmul, EveryDtype) {
-  for (int d = 0; d < kDTypeCount; ++d) {
+  for (int d = 0; d < kComputedDTypeCount; ++d) {
     const DType dtype = static_cast<DType>(d);
     if (dtype == DType::kBool) continue;
     for (Layout layout : kLayouts) {

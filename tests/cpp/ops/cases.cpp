@@ -140,7 +140,8 @@ std::vector<double> input_values(const Case& c, size_t i, uint64_t variant) {
 }
 
 std::vector<double> values_of(const Array& given) {
-  const Array a = given.device.is_host() ? given : on_device(given, {});
+  Array a = given.device.is_host() ? given : on_device(given, {});
+  if (is_float8(a.dtype)) a = kernels::converted(a, float32);
   std::vector<double> v(static_cast<size_t>(a.numel()));
   visit_dtype(a.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
@@ -160,6 +161,7 @@ std::vector<double> values_of(const Array& given) {
 }
 
 Array array_of(const std::vector<double>& values, const Dims& shape, DType dtype) {
+  if (is_float8(dtype)) return kernels::converted(array_of(values, shape, float32), dtype);
   Array a = Array::empty(shape, dtype);
   visit_dtype(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;

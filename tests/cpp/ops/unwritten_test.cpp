@@ -102,7 +102,7 @@ TEST(Kernels, WriteAllThatInferLetsThrough) {
   for (const Case& given : cases()) {
     const OpDef& op = find_op(given.op);
     if (!op.kernel || !op.infer || op.random || is_composed(given)) continue;
-    for (int d = 0; d < kDTypeCount; ++d) {
+    for (int d = 0; d < kComputedDTypeCount; ++d) {
       Case c = given;
       const auto dtype = static_cast<DType>(d);
       bool has_one = false;

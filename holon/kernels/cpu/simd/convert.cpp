@@ -23,6 +23,19 @@ struct Half {
 struct Brain {
   uint16_t v;
 };
+// A sign, so many bits of exponent and the rest of mantissa; the largest finite number; infinity, or NaN where there is
+// none; NaN.
+template <int kExponentBits, uint32_t kMost, uint32_t kInfinity, uint32_t kNaN>
+struct Eight {
+  static constexpr uint32_t most = kMost, infinity = kInfinity, nan = kNaN;
+  static constexpr int mantissa_bits = 7 - kExponentBits, bias = (1 << (kExponentBits - 1)) - 1;
+  uint8_t v;
+};
+using E4M3 = Eight<4, 0x7e, 0x7f, 0x7f>;
+using E5M2 = Eight<5, 0x7b, 0x7c, 0x7e>;
+struct E8M0 {  // an exponent
+  uint8_t v;
+};
 
 HOLON_FN float load(Half h) {
   uint32_t sign = static_cast<uint32_t>(h.v & 0x8000u) << 16, rest = h.v & 0x7fffu;
@@ -34,6 +47,24 @@ HOLON_FN float load(Half h) {
   return from_bits(bits(v) | sign);
 }
 HOLON_FN float load(Brain b) { return from_bits(static_cast<uint32_t>(b.v) << 16); }
+template <int e, uint32_t m, uint32_t i, uint32_t n>
+HOLON_FN float load(Eight<e, m, i, n> x) {
+  using T = Eight<e, m, i, n>;
+  constexpr uint32_t kShift = static_cast<uint32_t>(23 - T::mantissa_bits);
+  constexpr uint32_t kBias = static_cast<uint32_t>(127 - T::bias) << 23;
+  const uint32_t sign = static_cast<uint32_t>(x.v & 0x80u) << 24, rest = x.v & 0x7fu;
+  const float normal = from_bits((rest << kShift) + kBias);
+  // In units of the smallest number.
+  const float tiny =
+      static_cast<float>(static_cast<int>(rest)) * from_bits(static_cast<uint32_t>(128 - T::bias - T::mantissa_bits) << 23);
+  float v = rest < (1u << T::mantissa_bits) ? tiny : normal;
+  v = rest > m ? from_bits(rest == i && i != n ? 0x7f800000u : 0x7fc00000u) : v;
+  return from_bits(bits(v) | sign);
+}
+HOLON_FN float load(E8M0 x) {
+  const uint32_t e = x.v;
+  return from_bits(e == 255 ? 0x7fc00000u : e == 0 ? 0x00400000u : e << 23);
+}
 HOLON_FN int32_t load(Bool b) { return b.v != 0; }
 template <class T>
 HOLON_FN T load(T x) {
@@ -55,6 +86,40 @@ HOLON_FN void store(float x, Brain* b) {
   uint32_t u = bits(x);
   uint32_t v = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
   b->v = static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : v);
+}
+// Rounds to nearest even; what is larger than the largest number becomes infinity, or NaN.
+template <int e, uint32_t m, uint32_t i, uint32_t n>
+HOLON_FN void store(float x, Eight<e, m, i, n>* y) {
+  using T = Eight<e, m, i, n>;
+  constexpr uint32_t kShift = static_cast<uint32_t>(23 - T::mantissa_bits);
+  constexpr uint32_t kBias = static_cast<uint32_t>(127 - T::bias) << T::mantissa_bits;
+  constexpr uint32_t kSmallestNormal = static_cast<uint32_t>(128 - T::bias) << 23;
+  // Added to a smaller number, what is left of the sum is a multiple of y's smallest number.
+  constexpr uint32_t kUnit = static_cast<uint32_t>(127 + 23 + 1 - T::bias - T::mantissa_bits) << 23;
+  const uint32_t u = bits(x), sign = (u >> 24) & 0x80u, a = u & 0x7fffffffu;
+  const uint32_t tiny = bits(from_bits(a) + from_bits(kUnit)) - kUnit;
+  const uint32_t normal = ((a + ((1u << (kShift - 1)) - 1u) + ((a >> kShift) & 1u)) >> kShift) - kBias;
+  uint32_t v = a < kSmallestNormal ? tiny : normal;
+  v = v > m ? i : v;
+  v = a > 0x7f800000u ? n : v;
+  y->v = static_cast<uint8_t>(v | sign);
+}
+// Rounds to nearest, halves upwards; 0 and negative numbers become NaN.
+HOLON_FN void store(float x, E8M0* y) {
+  const uint32_t u = bits(x);
+  uint32_t v = (u + 0x400000u) >> 23;
+  v = u <= 0x400000u ? 0u : v;
+  v = v > 254u || u - 1u >= 0x7f800000u ? 255u : v;
+  y->v = static_cast<uint8_t>(v);
+}
+// By way of float32, as in PyTorch and ml_dtypes.
+template <class S, int e, uint32_t m, uint32_t i, uint32_t n>
+HOLON_FN void store(S x, Eight<e, m, i, n>* y) {
+  store(static_cast<float>(x), y);
+}
+template <class S>
+HOLON_FN void store(S x, E8M0* y) {
+  store(static_cast<float>(x), y);
 }
 template <class S>
 HOLON_FN void store(S x, Half* h) {
@@ -127,6 +192,9 @@ void fill(ConvertFn* to) {
   to[6] = convert<S, Brain>;
   to[7] = convert<S, float>;
   to[8] = convert<S, double>;
+  to[9] = convert<S, E4M3>;
+  to[10] = convert<S, E5M2>;
+  to[11] = convert<S, E8M0>;
 }
 
 }  // namespace
@@ -141,6 +209,9 @@ void fill_convert(Table& t) {
   fill<Brain>(t.convert[6]);
   fill<float>(t.convert[7]);
   fill<double>(t.convert[8]);
+  fill<E4M3>(t.convert[9]);
+  fill<E5M2>(t.convert[10]);
+  fill<E8M0>(t.convert[11]);
 }
 
 }  // namespace holon::kernels::HOLON_ISA
