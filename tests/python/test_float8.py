@@ -114,7 +114,7 @@ def test_layouts_and_files(tmp_path):
         flow.save({"w": t.to_global(sbp=S(0))}, tmp_path / "parts")
         flow.save({"w": t.to_global(sbp=S(0))}, tmp_path / "hf", format="hf")
         for name in ("parts", "hf"):
-            back = flow.load(tmp_path / name, placement=everywhere, sbp=S(1))["w"]
+            back = flow.load(tmp_path / name, map_location=everywhere, sbp=S(1))["w"]
             assert back.dtype == flow.float8_e4m3fn
             np.testing.assert_array_equal(back.numpy(), wanted)
         with pytest.raises(TypeError, match="no partial sums"):
