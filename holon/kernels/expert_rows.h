@@ -15,8 +15,10 @@ namespace holon::kernels {
 // begin at 0 and do not fall; rows are x's.
 void sum_rows(const Array& x, const Array& starts, const Array& rows, const Array& weights, Array& out);
 
-// The same of rows of out's dtype and width wherever they are in the host's memory, without weights. Pre: out is there,
-// too.
-void sum_rows_at(std::span<const int64_t> starts, std::span<const std::byte* const> rows, Array& out);
+// Of rows with out's dtype and width, wherever they are in the host's memory. Pre: out [n, width] is contiguous, and
+// there, too. out[i, :] = the row at rows[i].
+void copy_rows_from(std::span<const std::byte* const> rows, Array& out);
+// out[i, :] = the sum of those at rows[starts[i]], ..., rows[starts[i + 1] - 1], as sum_rows() has it, without weights.
+void sum_rows_from(std::span<const int64_t> starts, std::span<const std::byte* const> rows, Array& out);
 
 }  // namespace holon::kernels

@@ -15,7 +15,6 @@
 #include "holon/comm/core/world.h"
 #include "holon/global/slice.h"
 #include "holon/kernels/copy.h"
-#include "holon/kernels/cpu/stream.h"
 #include "holon/kernels/expert_rows.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/on_device.h"
@@ -220,19 +219,12 @@ void ExpertExchange::read_rows(const Array& x, Array& out) const {
   const int64_t bytes = x.shape[1] * static_cast<int64_t>(size_bytes(x.dtype));
   comm::Communicator& group = comm::communicator(ranks_);
   auto members = group.open({"expert_dispatch", x.dtype, x.shape, static_cast<uint64_t>(bytes)}, x.bytes(), x.nbytes());
-  std::vector<int64_t> begin(to_size(size()) + 1, 0);
-  for (int from = 0; from < size(); ++from) at_index(begin, from + 1) = at_index(begin, from) + count(from, me_);
-  for (int i = 0; i < size(); ++i) {
-    // Starting with itself, the members read from different places at a time.
-    const int from = (me_ + i) % size();
-    const int64_t end = at_index(begin, from + 1);
-    for (int64_t r = at_index(begin, from); r < end;) {
-      const int64_t first = r;
-      for (++r; r < end && at_index(received_, r) == at_index(received_, r - 1) + 1;) ++r;
-      kernels::copy_bytes(out.bytes() + first * bytes, at_index(members, from) + at_index(received_, first) * bytes,
-                          to_size((r - first) * bytes), out.nbytes());
-    }
-  }
+  std::vector<const std::byte*> rows(received_.size());
+  size_t at = 0;
+  for (int from = 0; from < size(); ++from)
+    for (int64_t n = count(from, me_); n > 0; --n, ++at)
+      rows[at] = at_index(members, from) + at_index(received_, at) * bytes;
+  kernels::copy_rows_from(rows, out);
   group.close();
   comm::note_bytes(to_size((rows_ - count(me_, me_)) * bytes));
 }
@@ -250,7 +242,7 @@ void ExpertExchange::sum_from_members(const Array& y, Array& out) const {
     for (int64_t n = count(me_, to); n > 0; --n) place[at++] = at_index(members, to) + row++ * bytes;
   }
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = at_index(place, parts_[i]);
-  kernels::sum_rows_at(first_parts_, rows, out);
+  kernels::sum_rows_from(first_parts_, rows, out);
   group.close();
   comm::note_bytes(to_size((static_cast<int64_t>(sent_.size()) - count(me_, me_)) * bytes));
 }

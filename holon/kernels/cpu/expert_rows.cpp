@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "holon/array/dtype.h"
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/base/parallel.h"
+#include "holon/kernels/cpu/stream.h"
 #include "holon/kernels/device.h"
 
 namespace holon::kernels {
@@ -37,8 +39,16 @@ void sum_row(RowAt row_at, const T* weights, const int64_t* term, int64_t n, T* 
   }
 }
 
-// Rows of out for a thread at least.
-int64_t grain(int64_t width) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(1, width)); }
+// Results of so many bytes are written past the caches, as those of copies and sums of ranks are (add_n.h), in rows
+// that are not too short for that.
+constexpr size_t kStreamSumBytes = size_t{8} << 20;
+constexpr int64_t kStreamedRow = 1024;
+
+// Rows for a thread at least.
+int64_t rows_per_thread(int64_t row_bytes) {
+  constexpr int64_t kBytes = 1 << 18;
+  return std::max<int64_t>(1, kBytes / std::max<int64_t>(1, row_bytes));
+}
 
 }  // namespace
 
@@ -53,7 +63,7 @@ void sum_rows(const Array& x, const Array& starts, const Array& rows, const Arra
     using T = typename decltype(tag)::type;
     const auto *begin = starts.data<int64_t>(), *row = rows.data<int64_t>();
     const T* weight = weights.defined() ? weights.data<T>() : nullptr;
-    parallel_for(out.shape[0], grain(width), [&](int64_t from, int64_t to) {
+    parallel_for(out.shape[0], rows_per_thread(width * static_cast<int64_t>(sizeof(T))), [&](int64_t from, int64_t to) {
       for (int64_t i = from; i < to; ++i) {
         const int64_t* term = row + begin[i];
         auto row_at = [&](int64_t j) { return x.data<T>() + term[j] * x.strides[0]; };
@@ -63,19 +73,53 @@ void sum_rows(const Array& x, const Array& starts, const Array& rows, const Arra
   });
 }
 
-void sum_rows_at(std::span<const int64_t> starts, std::span<const std::byte* const> rows, Array& out) {
-  HOLON_CHECK(out.ndim() == 2 && out.device.is_host() && starts.size() == to_size(out.shape[0] + 1),
-              "sum_rows_at: {} rows into {}", starts.size(), out.shape);
-  const int64_t width = out.shape[1];
+void copy_rows_from(std::span<const std::byte* const> rows, Array& out) {
+  HOLON_CHECK(out.ndim() == 2 && out.is_contiguous() && out.device.is_host() && rows.size() == to_size(out.shape[0]),
+              "copy_rows_from: {} rows into {}", rows.size(), out.shape);
+  const int64_t bytes = out.shape[1] * static_cast<int64_t>(size_bytes(out.dtype));
+  const bool stream = out.nbytes() >= kStreamCopyBytes && bytes >= kStreamedRow;
+  parallel_for(out.shape[0], rows_per_thread(bytes), [&](int64_t from, int64_t to) {
+    for (int64_t i = from; i < to;) {
+      const int64_t first = i;
+      for (++i; i < to && at_index(rows, i) == at_index(rows, i - 1) + bytes;) ++i;
+      if (bytes == 0) continue;
+      std::byte* dst = out.bytes() + first * bytes;
+      const auto size = to_size((i - first) * bytes);
+      if (stream)
+        stream_bytes(dst, at_index(rows, first), size);
+      else
+        std::memcpy(dst, at_index(rows, first), size);
+    }
+    if (stream) stream_fence();
+  });
+}
+
+void sum_rows_from(std::span<const int64_t> starts, std::span<const std::byte* const> rows, Array& out) {
+  HOLON_CHECK(out.ndim() == 2 && out.is_contiguous() && out.device.is_host() &&
+                  starts.size() == to_size(out.shape[0] + 1),
+              "sum_rows_from: {} rows into {}", starts.size(), out.shape);
+  const int64_t width = out.shape[1], bytes = width * static_cast<int64_t>(size_bytes(out.dtype));
+  const bool stream = out.nbytes() >= kStreamSumBytes && bytes >= kStreamedRow;
   visit_floating(out.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    parallel_for(out.shape[0], grain(width), [&](int64_t from, int64_t to) {
+    parallel_for(out.shape[0], rows_per_thread(bytes), [&](int64_t from, int64_t to) {
+      std::vector<T> sum(stream ? to_size(width) : 0);
       for (int64_t i = from; i < to; ++i) {
-        const int64_t first = at_index(starts, i);
+        const int64_t first = at_index(starts, i), n = at_index(starts, i + 1) - first;
         auto row_at = [&](int64_t j) { return reinterpret_cast<const T*>(at_index(rows, first + j)); };
-        sum_row<T>(row_at, nullptr, nullptr, at_index(starts, i + 1) - first, out.data<T>() + i * out.strides[0],
-                   width);
+        T* dst = out.data<T>() + i * width;
+        if (!stream) {
+          sum_row<T>(row_at, nullptr, nullptr, n, dst, width);
+          continue;
+        }
+        const T* row = sum.data();
+        if (n == 1)
+          row = row_at(0);
+        else
+          sum_row<T>(row_at, nullptr, nullptr, n, sum.data(), width);
+        stream_bytes(dst, row, to_size(bytes));
       }
+      if (stream) stream_fence();
     });
   });
 }
