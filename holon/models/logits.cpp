@@ -46,8 +46,8 @@ bool LogitsProcessor::changes() const {
       (!ends_.empty() && (o.min_new_tokens > 0 || o.min_length > 0));
 }
 
-void LogitsProcessor::operator()(std::span<float> scores, std::span<const int64_t> row) const {
-  penalize(scores, row);
+void LogitsProcessor::operator()(std::span<float> scores, std::span<const int64_t> row, int64_t padding) const {
+  penalize(scores, row.subspan(to_size(padding)));
   leave_out_ngrams(scores, row);
   leave_out_words(scores, row);
   const auto length = static_cast<int64_t>(row.size());
