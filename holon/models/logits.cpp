@@ -34,7 +34,7 @@ LogitsProcessor::LogitsProcessor(const LogitsOptions& o, std::vector<int64_t> en
       if (t < 0 || t >= vocabulary)
         fail_value("generate: the bad_words_ids hold {}, which is not in the vocabulary [0, {}).", t, vocabulary);
   }
-  // A row can always end: as in transformers, its end is no bad word.
+  // A row can always end: its end cannot be a bad word, as in transformers.
   std::erase_if(options_.bad_words_ids, [&](auto& word) {
     return word.size() == 1 && std::find(ends_.begin(), ends_.end(), word[0]) != ends_.end();
   });
