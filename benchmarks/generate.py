@@ -6,9 +6,9 @@ Each side runs as a process of this script on the same checkpoint: ours, and --p
 cache, in the Python that $HOLON_BENCH_TORCH_PYTHON names. Both must give the same tokens. The sides take turns; what is
 printed is the median of the steps of all turns. Without transformers the comparison is left out (ratio null).
 
-Then our own ways, in one process for each number of threads: compiled steps against steps op by op, of that model and of
-a tiny one, where dispatch takes the time; and a Llama of 300 million parameters whose weights are float32, bfloat16, of
-8 and of 4 bits, with the bytes of its state.
+Then our own ways, in one process for each number of threads: compiled steps against steps op by op, of that model and
+of a tiny one, where dispatch takes the time; and a Llama of 300 million parameters whose weights are float32, bfloat16,
+of 8 and of 4 bits, with the bytes of its state.
 """
 
 import json
@@ -54,7 +54,12 @@ LLAMA = {
     "max_position_embeddings": 1024,
 }
 # Name: dtype of the parameters, bits.
-WEIGHTS = {"float32": ("float32", None), "bfloat16": ("bfloat16", None), "8 bits": ("bfloat16", 8), "4 bits": ("bfloat16", 4)}
+WEIGHTS = {
+    "float32": ("float32", None),
+    "bfloat16": ("bfloat16", None),
+    "8 bits": ("bfloat16", 8),
+    "4 bits": ("bfloat16", 4),
+}
 
 
 class Clock:
@@ -135,7 +140,9 @@ def ways_worker():
     found = steps_of({n: (m, {"cache_implementation": "static"}) for n, m in models.items()}, 9)
     for name, value in found.items():
         rows.append((f"Llama, 300M, weights {name}", value, "ms", "bfloat16", found["bfloat16"] / value))
-        rows.append((f"Llama, 300M, weights {name}, state", sizes[name], "MB", "bfloat16", sizes[name] / sizes["bfloat16"]))
+        rows.append(
+            (f"Llama, 300M, weights {name}, state", sizes[name], "MB", "bfloat16", sizes[name] / sizes["bfloat16"])
+        )
     return rows
 
 

@@ -4,8 +4,6 @@
 #include "holon/models/attention.h"
 #include "holon/models/bert.h"
 #include "holon/models/config.h"
-#include "holon/models/decode_step.h"
-#include "holon/models/decoder.h"
 #include "holon/models/deepseek.h"
 #include "holon/models/generate.h"
 #include "holon/models/gpt2.h"

@@ -49,7 +49,7 @@ void process_all(Logits& logits, const Decoder& decoder, const LogitsProcessor& 
     const auto x = logits.mutable_row(r);
     const double sum = log_sum(x);
     for (float& v : x) v = static_cast<float>(static_cast<double>(v) - sum);
-    process(x, decoder.tokens(r));
+    process(x, decoder.tokens(r), decoder.padding(r));
   }
 }
 

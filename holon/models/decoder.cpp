@@ -117,6 +117,12 @@ Logits Decoder::next() {
   return {to_vector<float>(logits), logits.size(2)};
 }
 
+int64_t Decoder::padding(int64_t row) const {
+  if (!mask_.count()) return 0;
+  const auto mask = mask_.row(row);
+  return std::find(mask.begin(), mask.end(), 1) - mask.begin();
+}
+
 void Decoder::append(const std::vector<int64_t>& tokens) {
   add_column(tokens_, [&](int64_t i) { return at_index(tokens, i); });
   if (!mask_.count()) return;

@@ -54,6 +54,8 @@ class Decoder {
   Logits next();
   // A row so far, from its prompt on; of an encoder-decoder that of the decoder.
   std::span<const int64_t> tokens(int64_t row) const { return tokens_.row(row); }
+  // How many tokens of padding it begins with.
+  int64_t padding(int64_t row) const;
   // Adds a token to each row.
   void append(const std::vector<int64_t>& tokens);
   // Row i becomes what row rows[i] was. Collective.

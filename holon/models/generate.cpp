@@ -175,7 +175,7 @@ void token_by_token(Decoder& decoder, NewTokens& made, const GenerateOptions& o,
     for (int64_t row = 0; row < logits.count(); ++row) {
       int64_t token = made.padding();
       if (!made.ended(row)) {
-        if (process.changes()) process(logits.mutable_row(row), decoder.tokens(row));
+        if (process.changes()) process(logits.mutable_row(row), decoder.tokens(row), decoder.padding(row));
         const auto x = logits.row(row);
         token = o.do_sample
             ? sample(probabilities(x, o.sampling), uniform(seed, first + static_cast<uint64_t>(step), row))

@@ -34,7 +34,7 @@ LogitsProcessor::LogitsProcessor(const LogitsOptions& o, std::vector<int64_t> en
       if (t < 0 || t >= vocabulary)
         fail_value("generate: the bad_words_ids hold {}, which is not in the vocabulary [0, {}).", t, vocabulary);
   }
-  // A row can always end: as in transformers, its end is no bad word.
+  // A row can always end: its end cannot be a bad word, as in transformers.
   std::erase_if(options_.bad_words_ids, [&](auto& word) {
     return word.size() == 1 && std::find(ends_.begin(), ends_.end(), word[0]) != ends_.end();
   });
@@ -46,8 +46,8 @@ bool LogitsProcessor::changes() const {
       (!ends_.empty() && (o.min_new_tokens > 0 || o.min_length > 0));
 }
 
-void LogitsProcessor::operator()(std::span<float> scores, std::span<const int64_t> row) const {
-  penalize(scores, row);
+void LogitsProcessor::operator()(std::span<float> scores, std::span<const int64_t> row, int64_t padding) const {
+  penalize(scores, row.subspan(to_size(padding)));
   leave_out_ngrams(scores, row);
   leave_out_words(scores, row);
   const auto length = static_cast<int64_t>(row.size());

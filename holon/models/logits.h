@@ -10,7 +10,8 @@ namespace holon::models {
 // With transformers' names. What is there already is the row so far: a prompt with its padding and the new tokens, or a
 // decoder's tokens from its start token on.
 struct LogitsOptions {
-  // The score of each token that is there already is divided by it, or multiplied if it is negative.
+  // The score of each token that is there already, padding left aside, is divided by it, or multiplied if it is
+  // negative.
   double repetition_penalty = 1;
   // No run of so many tokens is there twice; 0: any may be.
   int64_t no_repeat_ngram_size = 0;
@@ -29,8 +30,8 @@ class LogitsProcessor {
 
   // Whether any of the options changes scores.
   bool changes() const;
-  // Of a row; -infinity leaves a token out.
-  void operator()(std::span<float> scores, std::span<const int64_t> row) const;
+  // Of a row, which begins with so many tokens of padding; -infinity leaves a token out.
+  void operator()(std::span<float> scores, std::span<const int64_t> row, int64_t padding = 0) const;
 
  private:
   void penalize(std::span<float> scores, std::span<const int64_t> row) const;

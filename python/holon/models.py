@@ -215,8 +215,8 @@ def from_pretrained(
     evaluation mode. Each rank reads its own parts of the files. Collective.
 
     dp, tp, pp, ep: how many ranks share the rows of a batch, the heads and hidden units, the layers and the experts;
-    their product is the number of ranks. cp is only 1 for now. dtype: of the parameters, whatever the files have. quantize: 4 or 8, the bits for
-    Model.quantize() once the weights are read.
+    their product is the number of ranks. cp is only 1 for now. dtype: of the parameters, whatever the files have.
+    quantize: 4 or 8, the bits for Model.quantize() once the weights are read.
 
     Errors: ValueError for sizes that do not fit the world or the model, an unknown type of model, and files that do not
     fit the configuration, all of whose tensors are listed; RuntimeError for what cannot be read.

@@ -149,7 +149,10 @@ def test_what_is_left_out_is_what_the_checkpoint_says(tmp_path):
         ({"max_length": 11}, {"max_new_tokens": 7}),
         ({"max_length": 11, "max_new_tokens": 3}, {"max_new_tokens": 3}),
         ({}, {"max_new_tokens": 20}),
-        ({"eos_token_id": [end, 99], "pad_token_id": 22, "max_new_tokens": 9}, {"eos_token_id": end, "pad_token_id": 22}),
+        (
+            {"eos_token_id": [end, 99], "pad_token_id": 22, "max_new_tokens": 9},
+            {"eos_token_id": end, "pad_token_id": 22},
+        ),
         ({"num_beams": 3, "length_penalty": 0.3, "early_stopping": True, "max_new_tokens": 9}, "same"),
         ({"repetition_penalty": 1.9, "max_new_tokens": 9}, "same"),
         ({"no_repeat_ngram_size": 1, "max_new_tokens": 9}, "same"),
@@ -176,7 +179,9 @@ def test_what_is_left_out_is_what_the_checkpoint_says(tmp_path):
         model = with_generation_config(tmp_path, config)
         assert model.generation_config == config
         found = model.generate(ids).numpy()
-        np.testing.assert_array_equal(found, small_model().generate(ids, **{"max_new_tokens": 9, **options}), str(config))
+        np.testing.assert_array_equal(
+            found, small_model().generate(ids, **{"max_new_tokens": 9, **options}), str(config)
+        )
         # Arguments come first.
         assert model.generate(ids, max_new_tokens=2).shape[1] <= 6
         # It is saved again.

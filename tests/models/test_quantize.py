@@ -1,4 +1,4 @@
-"""Models with quantised weights in Python: the bytes of their state are the documented ones, and their memory is less."""
+"""Models with quantised weights in Python: the bytes of their state are the documented ones; their memory is less."""
 
 import gc
 

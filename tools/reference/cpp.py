@@ -103,6 +103,8 @@ PAGES = {
             for name in ("kv_cache", "sampling", "attention", "rotary", "layers", "loss", "moe", "router_loss")
         ]
         + [f"models/{name}.h" for name in ("llama", "deepseek", "gpt2", "bert", "t5", "vit", "resnet")],
+        + [f"models/{name}.h" for name in ("kv_cache", "sampling", "logits", "attention", "rotary", "layers", "loss")]
+        + [f"models/{name}.h" for name in ("moe", "llama", "deepseek", "gpt2", "bert", "t5", "vit", "resnet")],
     ),
 }
 # The headers that include all others.

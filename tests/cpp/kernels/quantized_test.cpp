@@ -193,7 +193,8 @@ TEST(Quantized, EveryBuildGivesTheSame) {
         std::vector<uint16_t> halves(numbers.size());
         loops.bf16_numbers(w.data<uint8_t>(), 33, size, bits, halves.data());
         for (int64_t i = 0; i < 33 * size; ++i) {
-          const auto wanted = static_cast<float>(number(w.data<uint8_t>() + i / size * w.shape[2], size, bits, i % size));
+          const auto wanted =
+              static_cast<float>(number(w.data<uint8_t>() + i / size * w.shape[2], size, bits, i % size));
           EXPECT_EQ(numbers[static_cast<size_t>(i)], wanted);
           EXPECT_EQ(halves[static_cast<size_t>(i)], BFloat16(wanted).bits);
         }

@@ -35,6 +35,13 @@ TEST(Logits, TokensThatAreThereArePenalizedOnce) {
   EXPECT_EQ(processed({.repetition_penalty = 0.5}, kScores, {1, 2}), (Scores{1, -1, 6, 0.5, -1}));
 }
 
+TEST(Logits, PaddingIsNotPenalized) {
+  const LogitsProcessor process({.repetition_penalty = 2}, {}, 4, 5);
+  Scores scores = kScores;
+  process(scores, Tokens{0, 0, 1, 2}, 2);
+  EXPECT_EQ(scores, (Scores{1, -4, 1.5, 0.5, -1}));
+}
+
 TEST(Logits, RunsAreNotThereTwice) {
   EXPECT_EQ(processed({.no_repeat_ngram_size = 1}, kScores, {1, 3}), (Scores{1, kNever, 3, kNever, -1}));
   // 1 was followed by 2, and by 0.

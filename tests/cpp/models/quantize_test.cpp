@@ -166,7 +166,8 @@ TEST(QuantizedModel, WhatIsWrongIsAnErrorBeforeAnythingChanges) {
     EXPECT_NE(value_error_of([&] { model.quantize(kFour); }).find("is quantised already"), std::string::npos);
     EXPECT_NE(error_of([&] { model.save_pretrained("/tmp/never"); }).find("the model is quantised"), std::string::npos);
     const Tensor ids = tokens(2, 5, 23);
-    EXPECT_NE(error_of([&] { model.loss(ids, ids).backward(); }).find("Quantised weights have none"), std::string::npos);
+    EXPECT_NE(error_of([&] { model.loss(ids, ids).backward(); }).find("Quantised weights have none"),
+              std::string::npos);
   });
 }
 
