@@ -65,7 +65,11 @@ def tokenize(options):
         with open(path, "wb") as file:
             for name in options.text:
                 data = name.read_bytes()
-                ids = tokenizer.encode(data.decode("utf-8", "replace")).ids if tokenizer else np.frombuffer(data, np.uint8)
+                ids = (
+                    tokenizer.encode(data.decode("utf-8", "replace")).ids
+                    if tokenizer
+                    else np.frombuffer(data, np.uint8)
+                )
                 np.append(ids, end).astype(np.uint16).tofile(file)
         # Written last: with it the tokens are complete.
         (options.run / "tokens.json").write_text(json.dumps({"end": end, "vocabulary": end + 1}))
@@ -110,7 +114,7 @@ class State:
     """What is saved besides model and optimizer: the draws of rows, the losses, and the mean of the parameters."""
 
     def __init__(self, model, seed, decay):
-        self.rng, self.losses, self.decay = np.random.default_rng(seed), [], decay
+        self.rng, self.losses, self.validation, self.decay = np.random.default_rng(seed), [], [], decay
         self.model, self.mean = model, {name: p.detach().clone() for name, p in model.named_parameters()}
 
     def update(self, step):
@@ -128,10 +132,12 @@ class State:
                 self.mean[name].copy_(now)
 
     def state_dict(self):
-        return {"losses": self.losses, "rng": json.dumps(self.rng.bit_generator.state), "mean": self.mean}
+        rng = json.dumps(self.rng.bit_generator.state)
+        return {"losses": self.losses, "validation": self.validation, "rng": rng, "mean": self.mean}
 
     def load_state_dict(self, state):
-        self.losses, self.rng.bit_generator.state = list(state["losses"]), json.loads(state["rng"])
+        self.losses, self.validation = list(state["losses"]), [list(pair) for pair in state["validation"]]
+        self.rng.bit_generator.state = json.loads(state["rng"])
         with flow.no_grad():
             for name, value in state["mean"].items():
                 self.mean[name].copy_(value)
@@ -213,6 +219,7 @@ def main(argv=None):
         done = step + 1
         if done % options.evaluate_every == 0 or done == steps:
             validation = evaluate(model, state, held_out, options, end)
+            state.validation.append([done, validation])
             if first:
                 rate = (done - begin) * accumulate * micro / (time.monotonic() - clock)
                 print(f"step {done}: loss {total:.4f}, validation {validation:.4f}, {rate:,.0f} tokens/s", flush=True)
@@ -224,6 +231,7 @@ def main(argv=None):
     model.save_pretrained(options.run / "model")
     if first:
         np.savetxt(options.run / "losses.txt", state.losses, fmt="%.6f")
+        np.savetxt(options.run / "validation.txt", state.validation, fmt=["%d", "%.6f"])
     prompt = flow.tensor(np.asarray(held_out[:8], np.int64)[None])
     room = min(options.sample, config["max_position_embeddings"] - prompt.shape[1])
     if room > 0:

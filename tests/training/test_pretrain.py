@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -90,3 +91,12 @@ def test_what_is_refused(program, tmp_path):
     short.write_text("a few words")
     with pytest.raises(SystemExit, match="tokens are too few for rows of 48"):
         program.main([str(tmp_path / "run"), "--text", str(short), *SMALL])
+
+
+def test_the_curve(whole, tmp_path):
+    picture = tmp_path / "curve.svg"
+    subprocess.run([sys.executable, ROOT / "examples/pretrain/curve.py", whole[0], picture], check=True)
+    root = ElementTree.parse(picture).getroot()
+    name = "{http://www.w3.org/2000/svg}"
+    lines, points = root.findall(f"{name}polyline"), root.findall(f"{name}circle")
+    assert [len(line.get("points").split()) for line in lines] == [10, 10] and len(points) == 2
