@@ -147,11 +147,11 @@ void check_in_place(const char* called, const Tensor& self) {
         "{}_: a view {} of a leaf tensor that requires grad cannot be changed in place while ops are recorded. "
         "Do it under no_grad().",
         op, self.shape());
-  if (!is_tracked_view(self) && is_recorded_view(self))
-    fail_runtime("{}_: a view (made by {}) cannot be changed in place while ops are recorded: its gradient would be "
-                 "lost. Use {}() "
-                 "instead, or no_grad().",
-                 op, self.impl()->grad_fn->name(), op);
+  if (!is_tracked_view(self) && (base.defined() || is_recorded_view(self)))
+    fail_runtime(
+        "{}_: the view {} cannot be changed in place while ops are recorded: it may be a copy on some ranks, or "
+        "is a view of too many views, and its gradient would be lost. Use {}() instead, or no_grad().",
+        op, self.shape(), op);
 }
 
 void write_in_place(const char* op, const Tensor& self, const Tensor& result) {

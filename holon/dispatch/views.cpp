@@ -42,8 +42,7 @@ const AutogradMeta::View* view_of(const Tensor& t) {
 // The steps from the base to a view, or nothing if one is unknown.
 std::vector<Ref<ViewStep>> steps_to(const Tensor& view) {
   std::vector<Ref<ViewStep>> steps;
-  for (const AutogradMeta::View* v = view_of(view); v;
-       v = v->parent->meta && v->parent->meta->view.base ? &v->parent->meta->view : nullptr) {
+  for (const AutogradMeta::View* v = view_of(view); v; v = view_of(Tensor(v->parent))) {
     if (!v->step) return {};
     steps.emplace_back(static_cast<ViewStep*>(v->step.get()));
   }
@@ -124,7 +123,14 @@ void track_view(const OpDef& op, const Attrs& attrs, const Tensor& input, const 
     const bool reshapes = op.view_kind == ViewKind::kReshape;
     known = &op != op::contiguous && (!reshapes || keeps_elements_in_order(input.shape(), view.shape()));
   }
-  link_view(view, input, known ? Ref<RefCounted>(make_ref<ViewStep>(op, attrs)) : Ref<RefCounted>());
+  // A longer chain would keep all of its views, and be released by recursion.
+  constexpr int kMostSteps = 64;
+  int steps = 0;
+  for (const AutogradMeta::View* v = view_of(input); v && steps < kMostSteps; v = view_of(Tensor(v->parent))) ++steps;
+  if (known && steps < kMostSteps)
+    link_view(view, input, make_ref<ViewStep>(op, attrs));
+  else
+    link_view(view, base_of(input).defined() ? base_of(input) : input, {});
 }
 
 bool is_tracked_view(const Tensor& t) { return view_of(t) && !steps_to(t).empty(); }

@@ -98,13 +98,8 @@ PAGES = {
         "Models",
         "Models from checkpoints of transformers, and the parts that they are made of: `#include <holon/models.h>`.",
         [f"models/{name}.h" for name in ("pretrained", "model", "generate", "layout", "config", "inputs", "weights")]
-        + [
-            f"models/{name}.h"
-            for name in ("kv_cache", "sampling", "attention", "rotary", "layers", "loss", "moe", "router_loss")
-        ]
-        + [f"models/{name}.h" for name in ("llama", "deepseek", "gpt2", "bert", "t5", "vit", "resnet")],
         + [f"models/{name}.h" for name in ("kv_cache", "sampling", "logits", "attention", "rotary", "layers", "loss")]
-        + [f"models/{name}.h" for name in ("moe", "llama", "deepseek", "gpt2", "bert", "t5", "vit", "resnet")],
+        + [f"models/{name}.h" for name in ("moe", "router_loss", "llama", "deepseek", "gpt2", "bert", "t5", "vit", "resnet")],
     ),
 }
 # The headers that include all others.

@@ -57,6 +57,17 @@ TEST(Views, Refuse) {
   EXPECT_NE(error_of([&] { add_(expand(ones({1, 3}), {2, 3}), 1.0); }).find("one place in memory"), std::string::npos);
 }
 
+TEST(Views, OfViewsWithoutEnd) {
+  for (bool grad : {false, true}) {
+    Tensor y = grad ? leaf() * 1.0 : zeros({2, 3}, {.dtype = float64});
+    Tensor t = y;
+    for (int i = 0; i < 200'000; ++i) t = transpose(t, 0, 1);
+    EXPECT_NE(error_of([&] { mul_(t, leaf()); }).find("too many views"), std::string::npos);
+    mul_(y, leaf());
+    EXPECT_NE(error_of([&] { t.sum().backward(); }).find("not known"), std::string::npos);
+  }
+}
+
 TEST(Views, OfGlobalTensors) {
   comm::run_ranks(2, [](int) {
     const Placement placement = Placement::all("cpu");
