@@ -98,8 +98,9 @@ HOLON_OP(pad_packed_sequence,
       const int64_t steps = c.has("total_length"_attr) ? c.i("total_length"_attr) : longest;
       int64_t places = 0;
       if (__builtin_mul_overflow(steps, n, &places) || places > (int64_t{1} << 40))
-        fail_value("pad_packed_sequence: total_length {} times {} sequences are more elements than there is memory for.",
-                   steps, n);
+        fail_value(
+            "pad_packed_sequence: total_length {} times {} sequences are more elements than there is memory for.",
+            steps, n);
       if (steps < longest)
         fail_value("pad_packed_sequence: total_length is {}, the longest sequence has {} steps. Give at least as many.",
                    steps, longest);
