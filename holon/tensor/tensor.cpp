@@ -6,6 +6,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fork.h"
 #include "holon/base/index.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/parameter.h"
@@ -16,8 +17,8 @@ namespace holon {
 namespace {
 
 // Guards the list of one base's views; several bases may share one.
-std::mutex& lock_of_views(const TensorImpl* base) {
-  static std::array<std::mutex, 64> locks;
+ProcessMutex& lock_of_views(const TensorImpl* base) {
+  static auto& locks = *new std::array<ProcessMutex, 64>;  // never destroyed: tensors may outlive it
   return at_index(locks, reinterpret_cast<uintptr_t>(base) / sizeof(TensorImpl) % locks.size());
 }
 
