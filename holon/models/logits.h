@@ -22,6 +22,7 @@ struct LogitsOptions {
   std::vector<std::vector<int64_t>> bad_words_ids{};
 };
 
+// Changes scores by these options.
 class LogitsProcessor {
  public:
   // ends: the tokens that end a row; prompt: the tokens of a row at first; vocabulary: how many scores there are.
