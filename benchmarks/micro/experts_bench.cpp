@@ -125,8 +125,6 @@ void exchange(const Sizes& s) {
   measure(
       "expert combine, " + s.text(), bytes, [&] { known.combine(rows, out); }, limit);
   measure(
-      "expert choices, " + s.text(), bytes, [&] { const ops::ExpertExchange fresh(call, places); }, limit);
-  measure(
       "expert exchange with choices, " + s.text(), bytes + " and back",
       [&] {
         const ops::ExpertExchange fresh(call, places);
