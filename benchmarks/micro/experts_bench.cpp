@@ -1,8 +1,8 @@
 // Expert parallelism between two processes that have a core each. The exchange of rows (holon/ops/expert_exchange.h)
 // against an all_to_all of as many bytes in equal parts, which nobody has to sort or to count; and a step of a layer of
 // experts, forward and backward, whose rows are exchanged, against one whose rows are gathered and whose results are
-// added up. One JSON object per line; value is the fastest of many turns, as other programs only add to it; ratio is the
-// other's time over ours.
+// added up. One JSON object per line; value is the fastest of many turns, as other programs only add to it; ratio is
+// the other's time over ours.
 #include <sched.h>
 #include <unistd.h>
 
@@ -125,12 +125,15 @@ void exchange(const Sizes& s) {
   measure(
       "expert combine, " + s.text(), bytes, [&] { known.combine(rows, out); }, limit);
   measure(
-      "expert exchange with choices, " + s.text(), "two of " + bytes,
+      "expert exchange with choices, " + s.text(), bytes + " and back",
       [&] {
         const ops::ExpertExchange fresh(call, places);
         fresh.combine(fresh.dispatch(l.x.array()), out);
       },
-      [&] { limit(), limit(); });
+      [&] {
+        limit();
+        both().all_to_all(to.bytes(), from.bytes(), counts, counts, float32);
+      });
 }
 
 void step(const Sizes& s) {

@@ -8,6 +8,8 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/base/parallel.h"
+#include "holon/base/small_vec.h"
+#include "holon/kernels/add_n.h"
 #include "holon/kernels/cpu/stream.h"
 #include "holon/kernels/device.h"
 
@@ -100,27 +102,28 @@ void sum_rows_from(std::span<const int64_t> starts, std::span<const std::byte* c
               "sum_rows_from: {} rows into {}", starts.size(), out.shape);
   const int64_t width = out.shape[1], bytes = width * static_cast<int64_t>(size_bytes(out.dtype));
   const bool stream = out.nbytes() >= kStreamSumBytes && bytes >= kStreamedRow;
-  visit_floating(out.dtype, [&](auto tag) {
-    using T = typename decltype(tag)::type;
-    parallel_for(out.shape[0], rows_per_thread(bytes), [&](int64_t from, int64_t to) {
-      std::vector<T> sum(stream ? to_size(width) : 0);
-      for (int64_t i = from; i < to; ++i) {
-        const int64_t first = at_index(starts, i), n = at_index(starts, i + 1) - first;
-        auto row_at = [&](int64_t j) { return reinterpret_cast<const T*>(at_index(rows, first + j)); };
-        T* dst = out.data<T>() + i * width;
-        if (!stream) {
-          sum_row<T>(row_at, nullptr, nullptr, n, dst, width);
-          continue;
-        }
-        const T* row = sum.data();
-        if (n == 1)
-          row = row_at(0);
-        else
-          sum_row<T>(row_at, nullptr, nullptr, n, sum.data(), width);
-        stream_bytes(dst, row, to_size(bytes));
+  parallel_for(out.shape[0], rows_per_thread(bytes), [&](int64_t from, int64_t to) {
+    std::vector<std::byte> buffer(to_size(stream ? bytes : 0));
+    SmallVec<const void*, 16> terms;
+    for (int64_t i = from; i < to; ++i) {
+      const int64_t first = at_index(starts, i), n = at_index(starts, i + 1) - first;
+      std::byte* dst = out.bytes() + i * bytes;
+      std::byte* sum = stream && n != 1 ? buffer.data() : dst;
+      const void* row = sum;
+      if (n == 0 && bytes > 0) std::memset(sum, 0, to_size(bytes));
+      if (n == 1) row = at_index(rows, first);
+      if (n > 1) {
+        terms.clear();
+        for (int64_t j = 0; j < n; ++j) terms.push_back(at_index(rows, first + j));
+        add_n(sum, terms, width, out.dtype);
       }
-      if (stream) stream_fence();
-    });
+      if (row == dst || bytes == 0) continue;
+      if (stream)
+        stream_bytes(dst, row, to_size(bytes));
+      else
+        std::memcpy(dst, row, to_size(bytes));
+    }
+    if (stream) stream_fence();
   });
 }
 
