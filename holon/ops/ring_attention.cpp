@@ -102,8 +102,8 @@ class Packed {
 // One call: the group, its shares, and what moves between them.
 class Ring {
  public:
-  // products: multiplications and additions of a query and a key, of all heads; query_bytes, key_bytes: what moves of one
-  // position, where shares are not what is held. All of it is alike on the group's ranks, which decide by it.
+  // products: multiplications and additions of a query and a key, of all heads; query_bytes, key_bytes: what moves of
+  // one position, where shares are not what is held. All of it is alike on the group's ranks, which decide by it.
   Ring(const KernelCall& c, size_t q, size_t k, const kernels::Attention& o, double products, double query_bytes,
        double key_bytes)
       : options_(o), group_(group_of(c, q, k)), device_(c.out().device) {
@@ -308,7 +308,7 @@ void ring_attention_backward(KernelCall& c, const kernels::Attention& o) {
       for (size_t i = 0; i < 4; ++i) of_queries[i] = packed.view(there, i, queries);
     }
   }
-  const auto& [dout, q, out, lse] = of_queries;
+  const Array &dout = of_queries[0], &q = of_queries[1], &out = of_queries[2], &lse = of_queries[3];
 
   const Packed gradients({given_k.shape, given_v.shape}, compute, dk.device), results({q.shape}, compute, dq.device);
   const Array sums = gradients.make(held_keys), all = results.make(queries);

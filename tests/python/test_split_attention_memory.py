@@ -42,8 +42,8 @@ def test_64k_tokens(tmp_path, way, window):
     ranks = (2,) if way == "heads" else (2, 4)
     peaks = {n: peak_bytes(tmp_path, n, length, window, way) for n in ranks}
     print(way, window, peaks)
-    # Of its own sequence a rank holds query, key, value, the result and their gradients, and as much again on the way.
+    # One rank holds 16 such parts. Several hold blocks of keys with their gradients, too, and queries of their share.
     for n, peak in peaks.items():
-        assert peak < 22 * part / n
+        assert peak < 24 * part / n
     if way == "ring":
         assert peaks[4] < 0.55 * peaks[2]

@@ -27,7 +27,7 @@ static const Samples samples([](const Samples::Add& add) {
   add("attention_flash", {qs, ks, ks, none(), ints({2, 5}, 0, 2)}, {{"is_causal", true}, {"scale", 0.5}, {"window", 3}},
       false);
   add("attention_backward",
-      {x({2, 4, 5, 2}), qs, ks, ks, x({2, 4, 5, 2}), x({2, 4, 5}, 2, 4), none(), ints({2, 5}, 0, 2)},
+      {x({2, 4, 5, 2}), qs, ks, ks, x({2, 4, 5, 2}), x({2, 4, 5}, 2, 4), none(), ints({1, 5}, 0, 2)},
       {{"is_causal", true}, {"scale", 0.5}, {"window", 3}});
   Attributes plain{{"is_causal", false}, {"scale", 0.5}}, causal{{"is_causal", true}, {"scale", 0.5}};
   for (auto& attrs : {plain, causal}) add("attention_flash", {q, k, v, none(), none()}, attrs, false);
