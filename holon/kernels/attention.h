@@ -1,5 +1,6 @@
 // Scaled dot-product attention without the matrix of scores: blocks of keys pass by, and each row of out is rescaled
-// when its maximum grows. float32 by blocks of products, float16 and bfloat16 through it, float64 by plain loops.
+// when its maximum grows. Blocks that causality, the window or the documents hide are left out. float32 by blocks of
+// products, float16 and bfloat16 through it, float64 by plain loops.
 #pragma once
 
 #include "holon/array/array.h"
@@ -8,6 +9,9 @@ namespace holon::kernels {
 
 struct Attention {
   bool causal = false;  // query i sees the keys j <= i, both by their logical numbers
+  int64_t window = 0;   // and of those only j > i - window; 0: all
+  // int64 [b or 1, length], by logical numbers: query i sees the keys j with documents[j] == documents[i].
+  Array documents;
   double scale = 1;
   // bool: true lets a query see a key; floating: added to the scores. Each axis of [b, h, t, s] as large as there,
   // or 1.
@@ -30,5 +34,9 @@ void attention(const Array& q, const Array& k, const Array& v, const Attention& 
 // The gradients of q, k and v for out's gradient dout. Scores are computed again.
 void attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
                         const Array& lse, const Attention& options, Array& dq, Array& dk, Array& dv);
+
+// Joins attention over some keys, out and lse, with that over others, more and more_lse, of the same queries: out and
+// lse become those of all keys. Arrays as attention()'s, of float32 or float64.
+void join_attention(const Array& more, const Array& more_lse, Array& out, Array& lse);
 
 }  // namespace holon::kernels

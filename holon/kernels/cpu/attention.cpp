@@ -17,13 +17,17 @@
 #include "holon/kernels/device.h"
 #include "holon/kernels/gemm.h"
 #include "holon/kernels/half.h"
+#include "holon/kernels/on_device.h"
 
 namespace holon::kernels {
 
 namespace detail {
 template <>
 struct Staged<const Attention&> {
-  explicit Staged(const Attention& options) : copy(options) { copy.mask = host_copy(options.mask); }
+  explicit Staged(const Attention& options) : copy(options) {
+    copy.mask = host_copy(options.mask);
+    copy.documents = host_copy(options.documents);
+  }
   const Attention& get() { return copy; }
   Attention copy;
 };
@@ -44,7 +48,8 @@ struct Sizes {
   int64_t share() const { return h / std::max<int64_t>(g, 1); }  // heads of q for one of k
 };
 
-Sizes check(const Array& q, const Array& k, const Array& v, const Array& out, const Array* lse, const Array& mask) {
+Sizes check(const Array& q, const Array& k, const Array& v, const Array& out, const Array* lse, const Attention& o) {
+  const Array &mask = o.mask, &documents = o.documents;
   HOLON_CHECK(q.ndim() == 4 && k.ndim() == 4 && v.ndim() == 4 && out.ndim() == 4, "attention: {}, {}, {} -> {}.",
               q.shape, k.shape, v.shape, out.shape);
   const Sizes n{q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.shape[3], v.shape[3], k.shape[1]};
@@ -55,6 +60,12 @@ Sizes check(const Array& q, const Array& k, const Array& v, const Array& out, co
                   (!lse || (lse->shape == (Dims{n.b, n.h, n.t}) && lse->dtype == of_lse)),
               "attention: q {}, k {}, v {} do not give out {}, lse {}.", q.shape, k.shape, v.shape, out.shape,
               lse ? lse->shape : Dims{});
+  HOLON_CHECK(!documents.defined() ||
+                  (documents.dtype == DType::kInt64 && documents.ndim() == 2 && documents.is_contiguous() &&
+                   (documents.shape[0] == 1 || documents.shape[0] == n.b) &&
+                   documents.shape[1] >= std::max(o.first_query + n.t, o.first_key + n.s)),
+              "attention: documents {} {} for {} x {} scores from {} and {} on.", name(documents.dtype),
+              documents.shape, out.shape, n.s, o.first_query, o.first_key);
   if (!mask.defined()) return n;
   const int64_t full[] = {n.b, n.h, n.t, n.s};
   bool fits = mask.ndim() == 4;
@@ -88,6 +99,50 @@ struct MaskHead {
         for (int64_t c = 0; c < keys; ++c) s[c] += p[c * col];
     }
   }
+};
+
+// What the window and the documents leave of an image's scores.
+class Limits {
+ public:
+  enum class Sees : uint8_t { kNone, kSome, kAll };
+
+  Limits(const Attention& o, int64_t image) : first_query_(o.first_query), first_key_(o.first_key), window_(o.window) {
+    if (o.documents.defined())
+      documents_ = o.documents.data<int64_t>() + (o.documents.shape[0] == 1 ? 0 : image * o.documents.strides[0]);
+  }
+  // Whether the queries [i, i + rows) see the keys [j, j + keys), apart from what causality hides.
+  Sees block(int64_t i, int64_t rows, int64_t j, int64_t keys) const {
+    const int64_t query = first_query_ + i, key = first_key_ + j;
+    if (window_ && key + keys <= query + 1 - window_) return Sees::kNone;
+    bool all = !window_ || key > query + rows - 1 - window_;
+    if (documents_) {
+      const auto [first, last] = std::minmax_element(documents_ + query, documents_ + query + rows);
+      const auto [least, most] = std::minmax_element(documents_ + key, documents_ + key + keys);
+      if (*last < *least || *most < *first) return Sees::kNone;
+      all = all && *first == *most && *last == *least;
+    }
+    return all ? Sees::kAll : Sees::kSome;
+  }
+  // -inf to what query i does not see, in its scores of the keys [j, j + keys).
+  template <class T>
+  void apply(T* s, int64_t i, int64_t j, int64_t keys) const {
+    constexpr T kHidden = -std::numeric_limits<T>::infinity();
+    const int64_t query = first_query_ + i, key = first_key_ + j;
+    if (window_) std::fill_n(s, std::clamp<int64_t>(query - window_ + 1 - key, 0, keys), kHidden);
+    if (documents_)
+      for (int64_t c = 0; c < keys; ++c) s[c] = documents_[key + c] == documents_[query] ? s[c] : kHidden;
+  }
+  // The first key that a query from i on sees, and the end of the queries that see one before `end`, of n.
+  int64_t first_key(int64_t i) const {
+    return window_ ? std::max<int64_t>(0, first_query_ + i - window_ + 1 - first_key_) : 0;
+  }
+  int64_t end_of_queries(int64_t end, int64_t n) const {
+    return window_ ? std::clamp<int64_t>(first_key_ + end - 1 + window_ - first_query_, 0, n) : n;
+  }
+
+ private:
+  const int64_t first_query_, first_key_, window_;
+  const int64_t* documents_ = nullptr;
 };
 
 // Drops elements of rows of scores: the bits of a row begin at a group of their own, so that a row's draw depends on
@@ -196,6 +251,7 @@ void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, con
     for (int64_t head = shared * n.share(); head < (shared + 1) * n.share(); ++head) {
       const Head hq(q, image, head), ho(out, image, head);
       const MaskHead mask(o.mask, image, head);
+      const Limits limits(o, image);
       Drop drop(o, image, head);
       for (int64_t i = 0; i < n.t; i += kQueries) {
         const int64_t rows = std::min(kQueries, n.t - i);
@@ -203,13 +259,17 @@ void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, con
         std::fill_n(sum, rows, 0.0f);
         std::fill_n(acc, rows * n.e, 0.0f);
         const int64_t seen = keys_seen(o, i + rows, n.s);
-        for (int64_t j = 0; j < seen; j += kKeys) {
+        for (int64_t j = limits.first_key(i) / kKeys * kKeys; j < seen; j += kKeys) {
           const int64_t keys = std::min(kKeys, seen - j);
+          const Limits::Sees sees = limits.block(i, rows, j, keys);
+          if (sees == Limits::Sees::kNone) continue;
           const Visible see = visible(o, i, j);
           gemm(rows, keys, n.d, scale, hq.rows(i),
                copied ? MatrixView{kt + j * n.d, kKeys, 1} : MatrixView{hk.at(j), 1, hk.row}, 0, s, kKeys);
           if (mask.data)
             for (int64_t r = 0; r < rows; ++r) mask.apply(s + r * kKeys, i + r, j, keys);
+          if (sees == Limits::Sees::kSome)
+            for (int64_t r = 0; r < rows; ++r) limits.apply(s + r * kKeys, i + r, j, keys);
           loops.online_softmax(s, rows, keys, see.first, see.step, max, sum, acc, n.e);
           if (drop)
             for (int64_t r = 0; r < rows; ++r) drop.row(drop.bits(i + r, j, keys), s + r * kKeys, s + r * kKeys, keys);
@@ -253,6 +313,7 @@ void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k,
                for (int64_t head = shared * n.share(); head < (shared + 1) * n.share(); ++head) {
                  const Head hq(q, image, head), ho(out, image, head), hdo(dout, image, head), hdq(dq, image, head);
                  const MaskHead mask(o.mask, image, head);
+                 const Limits limits(o, image);
                  Drop drop(o, image, head);
                  for (int64_t i = 0; i < n.t; ++i) {
                    float part[8] = {};
@@ -270,12 +331,17 @@ void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k,
                    // The first block of queries that sees a key of this block.
                    const int64_t start =
                        o.causal ? std::max<int64_t>(0, j + o.first_key - o.first_query) / kQueries * kQueries : 0;
-                   for (int64_t i = start; i < n.t; i += kQueries) {
+                   const int64_t end = limits.end_of_queries(j + keys, n.t);
+                   for (int64_t i = start; i < end; i += kQueries) {
                      const int64_t rows = std::min(kQueries, n.t - i);
+                     const Limits::Sees sees = limits.block(i, rows, j, keys);
+                     if (sees == Limits::Sees::kNone) continue;
                      const Visible see = visible(o, i, j);
                      gemm(rows, keys, n.d, scale, hq.rows(i), {kt, kKeys, 1}, 0, p, kKeys);
                      if (mask.data)
                        for (int64_t r = 0; r < rows; ++r) mask.apply(p + r * kKeys, i + r, j, keys);
+                     if (sees == Limits::Sees::kSome)
+                       for (int64_t r = 0; r < rows; ++r) limits.apply(p + r * kKeys, i + r, j, keys);
                      loops.probabilities(p, rows, keys, see.first, see.step, sums + i);
                      const float* seen = p;
                      // What is beyond the keys in dp is old, but finite, and is multiplied by a probability of 0.
@@ -310,6 +376,7 @@ void plain_rows(const Sizes& n, const Attention& o, const Array& q, const Array&
     for (int64_t b = 0; b < n.h; ++b) {
       const int64_t g = b / n.share();
       const MaskHead mask(o.mask, a, b);
+      const Limits limits(o, a);
       Drop drop(o, a, b);
       for (int64_t i = 0; i < n.t; ++i) {
         const int64_t keys = keys_seen(o, i + 1, n.s);
@@ -319,6 +386,7 @@ void plain_rows(const Sizes& n, const Attention& o, const Array& q, const Array&
           at_index(scores, j) = o.scale * sum;
         }
         mask.apply(scores.data(), i, 0, keys);
+        limits.apply(scores.data(), i, 0, keys);
         f(a, b, g, i, keys, scores.data(), drop);
       }
     }
@@ -398,11 +466,60 @@ Attention with_mask(const Attention& o, DType compute) {
   return with;
 }
 
+// The options with the window and the documents as a part of the mask, for devices whose kernels know only masks.
+Attention as_mask(const Attention& o, const Sizes& n, Device device) {
+  if (!o.window && !o.documents.defined()) return o;
+  const Array given = on_device(o.mask, Device()), documents = on_device(o.documents, Device());
+  Attention host = o, with = o;
+  host.mask = given, host.documents = documents;
+  host = with_mask(host, DType::kFloat32);
+  with.window = 0, with.documents = {};
+  Dims shape{documents.defined() ? documents.shape[0] : 1, 1, n.t, n.s};
+  if (given.defined())
+    for (int a : {0, 1}) shape[a] = std::max(shape[a], given.shape[a]);
+  Array mask = Array::empty(shape, DType::kFloat32);
+  std::fill_n(mask.data<float>(), mask.numel(), 0.0f);
+  for (int64_t a = 0; a < shape[0]; ++a) {
+    const Limits limits(host, a);
+    for (int64_t b = 0; b < shape[1]; ++b) {
+      const MaskHead head(host.mask, a, b);
+      for (int64_t i = 0; i < n.t; ++i) {
+        float* row = mask.data<float>() + ((a * shape[1] + b) * n.t + i) * n.s;
+        head.apply(row, i, 0, n.s);
+        limits.apply(row, i, 0, n.s);
+      }
+    }
+  }
+  with.mask = on_device(mask, device);
+  return with;
+}
+
+template <class T>
+void join_rows(const Array& more, const Array& more_lse, Array& out, Array& lse) {
+  auto at = [](const Array& x, int64_t a, int64_t b, int64_t i) {
+    return x.data<T>() + a * x.strides[0] + b * x.strides[1] + i * x.strides[2];
+  };
+  for (int64_t a = 0; a < out.shape[0]; ++a)
+    for (int64_t b = 0; b < out.shape[1]; ++b)
+      for (int64_t i = 0; i < out.shape[2]; ++i) {
+        T &sum = *at(lse, a, b, i), other = *at(more_lse, a, b, i);
+        const T most = std::max(sum, other);
+        if (std::isinf(other) && other < 0) continue;  // no key was seen: zeros
+        const T joint = most + std::log(std::exp(sum - most) + std::exp(other - most));
+        const T keep = std::exp(sum - joint), add = std::exp(other - joint);
+        T* to = at(out, a, b, i);
+        const T* from = at(more, a, b, i);
+        for (int64_t c = 0; c < out.shape[3]; ++c) to[c] = to[c] * keep + from[c] * add;
+        sum = joint;
+      }
+}
+
 }  // namespace
 
-void attention(const Array& q, const Array& k, const Array& v, const Attention& options, Array& out, Array* lse) {
-  const Sizes n = check(q, k, v, out, lse, options.mask);
+void attention(const Array& q, const Array& k, const Array& v, const Attention& given, Array& out, Array* lse) {
+  const Sizes n = check(q, k, v, out, lse, given);
   if (!is_floating(q.dtype)) refuse(q.dtype);
+  const Attention options = out.device.is_host() ? given : as_mask(given, n, out.device);
   HOLON_ON_DEVICE(out, attention, q, k, v, options, out, lse);
   if (n.b * n.h * n.t == 0) return;
   const Attention o = with_mask(options, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
@@ -421,14 +538,33 @@ void attention(const Array& q, const Array& k, const Array& v, const Attention& 
   }
 }
 
+void join_attention(const Array& more, const Array& more_lse, Array& out, Array& lse) {
+  auto fits = [&](const Array& x, const Array& y) {
+    return x.shape == y.shape && x.dtype == out.dtype && y.dtype == x.dtype;
+  };
+  HOLON_CHECK(out.ndim() == 4 && fits(more, out) && fits(more_lse, lse) &&
+                  lse.shape == (Dims{out.shape[0], out.shape[1], out.shape[2]}) &&
+                  (out.shape[3] <= 1 || (out.strides[3] == 1 && more.strides[3] == 1)),
+              "join_attention: {} {} and {} join {} {} and {}.", name(more.dtype), more.shape, more_lse.shape,
+              name(out.dtype), out.shape, lse.shape);
+  HOLON_ON_DEVICE(out, join_attention, more, more_lse, out, lse);
+  if (out.dtype == DType::kFloat64)
+    join_rows<double>(more, more_lse, out, lse);
+  else if (out.dtype == DType::kFloat32)
+    join_rows<float>(more, more_lse, out, lse);
+  else
+    refuse(out.dtype);
+}
+
 void attention_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
-                        const Array& lse, const Attention& options, Array& dq, Array& dk, Array& dv) {
-  const Sizes n = check(q, k, v, out, &lse, options.mask);
+                        const Array& lse, const Attention& given, Array& dq, Array& dk, Array& dv) {
+  const Sizes n = check(q, k, v, out, &lse, given);
   HOLON_CHECK(dout.shape == out.shape && dq.shape == q.shape && dk.shape == k.shape && dv.shape == v.shape &&
                   dout.dtype == q.dtype && dq.dtype == q.dtype && dk.dtype == q.dtype && dv.dtype == q.dtype,
               "attention_backward: dout {}, dq {}, dk {}, dv {} do not fit q {}, k {}, v {}.", dout.shape, dq.shape,
               dk.shape, dv.shape, q.shape, k.shape, v.shape);
   if (!is_floating(q.dtype)) refuse(q.dtype);
+  const Attention options = dq.device.is_host() ? given : as_mask(given, n, dq.device);
   HOLON_ON_DEVICE(dq, attention_backward, dout, q, k, v, out, lse, options, dq, dk, dv);
   const Attention o = with_mask(options, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   bool dense = true;
