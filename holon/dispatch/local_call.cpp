@@ -23,6 +23,7 @@ LocalCall local_call(std::span<const Meta> in, std::span<const GlobalSpec* const
     Region s = in_specs[i] ? region_of(in[i].shape, placement, in_specs[i]->nd_sbp, index) : Region{};
     c.part.in_shape.push_back(in[i].shape);
     c.part.in_offset.push_back(s.offset);
+    c.part.in_spec.push_back(in_specs[i]);
   }
   return c;
 }

@@ -143,6 +143,7 @@ class Chooser {
       least_s_ = std::numeric_limits<double>::infinity();
       candidates_.clear();
     }
+    total += read_inside();
     // A partial sum must be paid for by whoever reads it.
     for (size_t o = 0; o < out_.size(); ++o) {
       auto sbp_of = [&](int a) { return at_index(pick_, a)->out[o]; };
@@ -152,6 +153,19 @@ class Chooser {
     }
     least_s_ = std::min(least_s_, total);
     candidates_.push_back({total, moved, held, pick_});
+  }
+
+  // What the kernel reads of other ranks' parts.
+  double read_inside() const {
+    double s = 0;
+    for (int a = 0; a < n_axes_; ++a)
+      for (size_t i = 0; i < in_.size(); ++i) {
+        if (!specs_[i] || !has(at_index(pick_, a)->reads, i)) continue;
+        const GlobalSpec* part = spec_of(pick_, i, true);
+        s += boxing::cost(part, intern_spec(placement_, part->nd_sbp.with(a, sbp::broadcast())), in_[i].shape,
+                          in_[i].dtype);
+      }
+    return s;
   }
 
   void choose() {

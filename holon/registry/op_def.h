@@ -11,6 +11,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/global/slice.h"
+#include "holon/global/spec.h"
 #include "holon/registry/attr_name.h"
 #include "holon/registry/rule.h"
 #include "holon/registry/schema.h"
@@ -104,11 +105,16 @@ class KernelCall : public AttrReader {
   const Dims& logical_out(size_t i = 0) const { return global_ ? global_->out_shape[i] : out_[i]->shape; }
   Dims offset_in(size_t i) const { return global_ ? global_->in_offset[i] : Dims::filled(in_[i]->ndim(), 0); }
   Dims offset_out(size_t i = 0) const { return global_ ? global_->out_offset[i] : Dims::filled(out_[i]->ndim(), 0); }
+  // The layout of an input; nullptr in a call on local tensors. For kernels that communicate (Signature::reads).
+  const GlobalSpec* spec_in(size_t i) const {
+    return global_ && i < global_->in_spec.size() ? global_->in_spec[i] : nullptr;
+  }
   // False on ranks whose addend of a partial sum must leave out what is to be counted once (a bias).
   bool counts_once() const { return !global_ || global_->counts_once; }
 
   struct GlobalPart {
     SmallVec<Dims, 4> in_shape, in_offset, out_shape, out_offset;
+    SmallVec<const GlobalSpec*, 4> in_spec;  // nullptr for an absent input
     bool counts_once = true;
   };
   void set_global(const GlobalPart* part) { global_ = part; }
@@ -218,6 +224,7 @@ struct OpDef {
       nullptr;  // adds to its outputs what the kernel would write; float32 and float64, contiguous
   void (*view)(ViewCall&, Array& out) = nullptr;
   ViewKind view_kind = ViewKind::kOther;
+  bool (*communicates)(const KernelCall&) = nullptr;  // whether the kernel exchanges data with other ranks; nullptr: no
   double (*flops)(const CallShapes&) = nullptr;  // multiplications and additions, where they are what takes the time
   void (*body)(BodyCall&) = nullptr;
   bool (*body_if)(std::span<const Tensor> inputs) = nullptr;  // of which calls the body is; nullptr: of all
@@ -369,6 +376,11 @@ class OpBuilder {
     def_->autocast = c;
     return *this;
   }
+  // Such calls' kernel is a collective of the ranks that share the work: all of them make it, in the same order.
+  OpBuilder& communicates(bool (*f)(const KernelCall&)) {
+    def_->communicates = f;
+    return *this;
+  }
   OpBuilder& flops(double (*f)(const CallShapes&)) {
     def_->flops = f;
     return *this;
@@ -423,7 +435,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 9;
+inline constexpr int kOpVersion = 10;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another
 // version. file: of the declaration, whose name tells the op's family (Clang 14 has no std::source_location).

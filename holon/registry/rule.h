@@ -33,6 +33,8 @@ struct Signature {  // for one axis of ranks
   SmallVec<Sbp, 4> in, out;
   int64_t even_units = 0;
   int factor = -1;
+  // Bit mask of inputs of which the kernel itself reads the other ranks' parts, at the cost of bringing them together.
+  uint32_t reads = 0;
 };
 
 class Rule {

@@ -30,6 +30,7 @@ KernelInstruction::KernelInstruction(const OpDef& op, const Attrs& attrs, SmallV
   if (!part) return;
   part_ = *part;
   call_->set_global(&part_);
+  communicates_ = op.communicates && op.communicates(*call_);
 }
 
 void KernelInstruction::draw(const Draws* draws, bool global, int64_t place) {

@@ -26,7 +26,7 @@ class KernelInstruction final : public Instruction {
     if (on_device_) return run_on_device(op_, *call_, kernel_ == op_.adds);
     kernel_(*call_);
   }
-  bool records() const override { return on_device_ && !op_.on_host && !draws_by_arguments_; }
+  bool records() const override { return on_device_ && !op_.on_host && !draws_by_arguments_ && !communicates_; }
   std::string str() const override;
 
  private:
@@ -39,7 +39,7 @@ class KernelInstruction final : public Instruction {
   KernelCall::GlobalPart part_;
   std::optional<KernelCall> call_;
   const Draws* draws_ = nullptr;
-  bool draws_globally_ = false, on_device_ = false;
+  bool draws_globally_ = false, on_device_ = false, communicates_ = false;
   bool draws_by_arguments_ = false;  // its kernels know nothing of RecordedDraw, as a trial has shown
   int64_t place_ = 0;
 };

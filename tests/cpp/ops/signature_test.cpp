@@ -218,7 +218,8 @@ TEST(Signatures, AreRight) {
     if (!call.usable) continue;
     for (auto& s : signatures_of(call.op, call.attrs, call.in, call.out))
       for (int64_t ranks : {2, 3, 4}) {
-        if (!units_fit(s, ranks)) continue;
+        // Kernels that read other ranks' parts run with them: the conformance table's do.
+        if (!units_fit(s, ranks) || s.reads) continue;
         ASSERT_FALSE(partial_bools(s, call.in)) << c.name();
         ++checked;
         EXPECT_EQ(call.wrong(s.in, s.out, ranks), "")
