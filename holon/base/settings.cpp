@@ -59,6 +59,9 @@ constexpr Setting kTable[] = {
      "When ops redistribute parameters implicitly: keep, only if no signature works without it; gather, whenever it is "
      "cheapest."},
     {"HOLON_RENDEZVOUS_TIMEOUT_S", "60", "Seconds within which all ranks of a world must start."},
+    {"HOLON_SEQUENCE_ATTENTION", "",
+     "How attention over a sequence that is split over ranks communicates: ring (keys pass by), heads (all-to-all over "
+     "heads) or gather (all keys to each rank); the same on all ranks. Empty: what is estimated to be fastest."},
     {"HOLON_SIMULATE", "", "cuda lets \"cuda\" placements and devices run on the CPU, with one warning."},
     {"HOLON_SPIN_US", "", "Microseconds that a waiting rank spins before it sleeps; empty chooses by cores and ranks."},
     {"HOLON_STORE_HOSTED", "0", "1 means that the launcher serves the store at MASTER_PORT and rank 0 does not."},

@@ -18,10 +18,6 @@ Tensor place(const Tensor& alike, const Placement& placement, const NdSbp& nd_sb
   if (alike.is_global()) fail_type("place: the tensor is global already. Use to_global().");
   check_nd_sbp(alike.shape(), placement, nd_sbp, "place");
   NoGradGuard guard;
-  if (alike.is_symbolic())  // there is no value to cut yet
-    return alike.detach()
-        .to_global(placement, NdSbp::filled(nd_sbp.size(), sbp::broadcast()))
-        .to_global(placement, nd_sbp);
   ops::check_alike("place", alike, placement);
   Array part;
   int index = placement.index_of(Context::current().rank());

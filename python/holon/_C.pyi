@@ -3185,6 +3185,8 @@ class _Ops:
         *,
         scale: _float | None = None,
         enable_gqa: _bool = False,
+        window: _int = 0,
+        document_ids: Tensor | None = None,
     ) -> Tensor: ...
     @overload
     @staticmethod

@@ -213,7 +213,7 @@ def test_split_keys(dtype, p, causal):
         flow._C.find_op_function(name),
         flow._C.find_op_function(name.replace("_flash", "") + "_backward"),
     )
-    y, lse = forward(q, k, v, None, is_causal=causal, scale=0.25, **draws)
+    y, lse = forward(q, k, v, None, None, is_causal=causal, scale=0.25, **draws)
 
     def run(placement):
         parts = [
@@ -223,7 +223,7 @@ def test_split_keys(dtype, p, causal):
             for a in (dy, q, k, v, y, lse)
         ]
         parts = [a.to_global(placement, flow.sbp.split(2)) if i in (2, 3) else a for i, a in enumerate(parts)]
-        out = backward(*parts, None, is_causal=causal, scale=0.25, **draws)
+        out = backward(*parts, None, None, is_causal=causal, scale=0.25, **draws)
         assert [o.sbp for o in out] == [(flow.sbp.partial_sum,), (flow.sbp.split(2),), (flow.sbp.split(2),)]
         return out
 

@@ -4,12 +4,18 @@ import numpy as np
 from op_table import ALL_FLOATS, a, i, m, row, wrong
 
 
-def attention(q, k, v, mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+def attention(
+    q, k, v, mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False, window=0, document_ids=None
+):
     if enable_gqa:
         k, v = (np.repeat(t, q.shape[-3] // t.shape[-3], -3) for t in (k, v))
     s = q @ np.swapaxes(k, -1, -2) * (1 / np.sqrt(q.shape[-1]) if scale is None else scale)
-    if is_causal:
-        mask = np.tril(np.ones(s.shape[-2:], bool))
+    see = np.tri(*s.shape[-2:], dtype=bool) if is_causal else np.ones(s.shape[-2:], bool)
+    if window:
+        see &= ~np.tri(*s.shape[-2:], k=-window, dtype=bool)
+    if document_ids is not None:
+        see = see & (document_ids[:, None, :, None] == document_ids[:, None, None, :])
+    s = np.where(see, s, -np.inf)
     if mask is not None:
         s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
     e = np.exp(s - np.maximum(s.max(-1, keepdims=True, initial=-np.inf), -1e30))
@@ -43,6 +49,25 @@ row(op, attention, a(2, 2, 3, 5, 4), a(2, 2, 3, 7, 4), a(2, 2, 3, 7, 3), m(2, 2,
 row(op, attention, a(2, 3, 5, 4), a(1, 3, 7, 4), a(7, 3))
 row(op, attention, a(2, 3, 0, 4), a(2, 3, 7, 4), a(2, 3, 7, 3))
 row(op, attention, a(2, 3, 5, 4), a(2, 3, 0, 4), a(2, 3, 0, 3))
+# Windows and documents, of one block and of several; padding goes with them.
+ids = i(2, 5) % 2
+for window in (1, 3, 9):
+    row(op, attention, q, q, q, None, 0.0, True, window=window, dtypes=ALL_FLOATS)
+    row(op, attention, q, q, q, m(2, 1, 1, 5), 0.0, True, window=window, document_ids=ids)
+row(op, attention, q, q, q, m(5), 0.0, True)
+row(op, attention, q, q, q, document_ids=ids[:1].astype("int32"))
+row(op, attention, q, q, q, m(5, 5), document_ids=ids)
+long = a(2, 2, 301, 8)
+for window in (1, 63, 64, 65, 129, 400):
+    row(op, attention, long, long, long, None, 0.0, True, window=window, rtol=1e-5)
+packed = np.repeat(np.array([[4, 1, 4, 0, 2, 3, 9]] * 2), 43, axis=1)
+for causal in (False, True):
+    row(op, attention, long, long, long, None, 0.0, causal, document_ids=packed, rtol=1e-5)
+wrong(op, q, q, q, window=2, error=ValueError, says="is_causal")
+wrong(op, q, q, q, None, 0.0, True, window=-2, error=ValueError, says="window is -2")
+wrong(op, q, q, q, document_ids=ids[:, :4], error=ValueError, says="document_ids are")
+wrong(op, q, k, v, document_ids=ids, error=ValueError, says="in common")
+wrong(op, q, q, q, document_ids=a(2, 5), error=TypeError, says="integers")
 wrong(op, a(5, 4), a(7, 3), a(7, 4), error=ValueError, says="do not fit")
 wrong(op, a(5, 4), a(7, 4), a(6, 4), error=ValueError, says="do not fit")
 wrong(op, a(4), a(4), a(4), error=ValueError, says="axes")
