@@ -4,6 +4,7 @@
 #include <limits>
 #include <tuple>
 
+#include "holon/base/error.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/attention.h"
 #include "holon/ops/cast.h"
@@ -59,27 +60,48 @@ Sequence sequence_of(const Dims& shape, const Inputs& in, const Layout& layout, 
   NoGradGuard guard;
   const int64_t batch = shape[0], length = shape[1];
   const int64_t before = in.cache ? in.cache->length() : 0, keys = before + length;
+  const bool splits = layout.parallel.cp > 1;
+  if (splits && in.cache)
+    fail_value("models: a cache of keys and values where cp is {}: positions of a cache are not split. Generate on a "
+               "layout without cp, or with use_cache=False.",
+               layout.parallel.cp);
   const ArangeOptions whole{.placement = layout.placement, .sbp = layout.whole};
+  const ArangeOptions split{.placement = layout.placement, .sbp = layout.with_positions(layout.whole, sbp::split(0))};
   auto here = [&](const Tensor& t) { return by_rows(t, layout, batch); };
+  // With all positions on each rank: a number for each token is little, and is needed for all keys.
+  auto in_whole = [&](const Tensor& t) {
+    const Tensor rows = here(t);
+    return rows.to_global(layout.placement, layout.with_positions(rows.nd_sbp(), sbp::broadcast()));
+  };
   auto count = [&](int64_t begin, int64_t end) { return arange(begin, end, int64_t{1}, whole); };
   Sequence s;
-  s.positions = in.position_ids.defined() ? here(in.position_ids).to(int64) : count(before, keys).reshape({1, length});
+  s.positions = in.position_ids.defined() ? here(in.position_ids).to(int64)
+                                          : arange(before, keys, int64_t{1}, split).reshape({1, length});
   Tensor mask;
   auto also = [&](const Tensor& m) { mask = mask.defined() ? logical_and(mask, m) : m; };
   if (in.attention_mask.defined()) {
-    Tensor seen = here(in.attention_mask);
+    Tensor seen = in_whole(in.attention_mask);
     if (seen.dtype() != boolean) seen = ne(seen, 0);
     also(seen.reshape({seen.size(0), 1, 1, keys}));
   }
   Tensor documents;
   if (in.document_ids.defined())
-    documents = here(in.document_ids);
+    documents = in_whole(in.document_ids);
   else if (in.position_ids.defined() && !in.attention_mask.defined() && !in.cache && o.causal)
-    documents = documents_of(s.positions);
+    documents = documents_of(in_whole(in.position_ids).to(int64));
+  const bool windowed = o.window > 0 && o.window < keys;
+  s.cache = in.cache;
+  const bool on_host = layout.placement.device_type() == DeviceType::kCpu || layout.placement.simulated();
+  if (!o.biased && before == 0 && (splits || on_host) && (o.causal || !windowed)) {
+    s.mask = mask;
+    s.causal = o.causal;
+    s.window = windowed ? o.window : 0;
+    s.documents = documents;
+    return s;
+  }
   if (documents.defined())
     also(
         eq(documents.reshape({documents.size(0), 1, length, 1}), documents.reshape({documents.size(0), 1, 1, length})));
-  const bool windowed = o.window > 0 && o.window < keys;
   // A token alone sees all before it. Among several behind others a query's number is not its place.
   const bool last = before > 0 && length == 1;
   if (mask.defined() || windowed || (before > 0 && !last)) {
@@ -88,8 +110,7 @@ Sequence sequence_of(const Dims& shape, const Inputs& in, const Layout& layout, 
     if (windowed) also(gt(key, query - o.window));
   }
   s.mask = mask;
-  s.causal = o.causal && !last;
-  s.cache = in.cache;
+  s.causal = o.causal && !last && !mask.defined();
   return s;
 }
 
@@ -110,12 +131,12 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
   if (times > 1 && !shared) k = repeated(k, times), v = repeated(v, times);
   Tensor mask = s.mask;
   if (o.bias.defined()) {
-    const Tensor seen = s.mask.defined() || !s.causal ? s.mask : keys_before(query);
+    const Tensor seen = s.causal ? keys_before(query) : s.mask;
     mask = seen.defined() ? masked_fill(o.bias, logical_not(seen), lowest(o.bias.dtype())) : o.bias;
   }
-  const bool causal = s.causal && !mask.defined();
-  return merge_heads(
-      scaled_dot_product_attention(query, k, v, mask, o.dropout, causal, {.scale = o.scale, .enable_gqa = shared}));
+  return merge_heads(scaled_dot_product_attention(
+      query, k, v, mask, o.dropout, s.causal && !o.bias.defined(),
+      {.scale = o.scale, .enable_gqa = shared, .window = s.window, .document_ids = s.documents}));
 }
 
 }  // namespace holon::models

@@ -17,16 +17,21 @@ struct Sequence {
   Tensor positions{};   // [batch or 1, length]
   Angles angles{};      // of the positions, for models with rotary embeddings
   Tensor mask{};        // bool, broadcasts to [batch, heads, queries, keys]: a query sees a key; undefined: no limits
-  bool causal = false;  // query i sees the keys up to i; the mask has that in it, if there is one
+  bool causal = false;  // query i sees the keys up to i; a mask with rows for queries has that in it
+  int64_t window = 0;   // with causal: so many keys at most; 0: all
+  Tensor documents{};   // [batch or 1, length]: a query sees the keys of its document; undefined: all
   KvCache* cache = nullptr;  // the keys and values of the tokens before
   int64_t layer = 0;         // which of the cache's layers this is
 };
 
 struct SequenceOptions {
-  bool causal = true;  // with a cache always
-  int64_t window = 0;  // the keys that a query sees at most, itself included; 0: all
+  bool causal = true;   // with a cache always
+  int64_t window = 0;   // the keys that a query sees at most, itself included; 0: all
+  bool biased = false;  // a bias is added to the scores: all limits are in the mask
 };
-// Of rows with the tokens' shape [batch, length] on a stage, behind those in the cache; angles are left out.
+// Of rows with the tokens' shape [batch, length] on a stage, behind those in the cache; angles are left out. Only with
+// a bias, behind a cache, or on devices, whose kernels know only masks, is there a mask of queries and keys. Errors
+// (ValueError): a cache where positions are split over ranks.
 Sequence sequence_of(const Dims& shape, const Inputs& inputs, const Layout& layout, const SequenceOptions& options);
 
 // The last n positions of x [batch, length, ...]; all of them for n 0.

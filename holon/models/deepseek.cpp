@@ -135,7 +135,7 @@ DeepseekDecoder::DeepseekDecoder(const DeepseekConfig& c, const std::vector<Layo
                                    nn::Embedding(c.vocab_size, c.hidden_size, vocabulary_options(layouts.front())))),
       norm(nn::RMSNorm({c.hidden_size}, rms_norm_options(layouts.back(), c.rms_norm_eps))),
       layouts_(layouts) {
-  check_stages(kName, c.num_hidden_layers, layouts);
+  check_stages(kName, c.num_hidden_layers, layouts, true);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i)
     layers.push_back(DeepseekBlock(c, i, at_index(layouts, stage_of(i, c.num_hidden_layers, layouts))));
   for (auto& layout : layouts) rotary.push_back(Rotary(c.rotary, c.qk_rope_head_dim, layout));

@@ -18,17 +18,19 @@ struct Parallel {
   int64_t tp = 1;  // tensor parallel: heads, hidden units and vocabulary
   int64_t pp = 1;  // pipeline parallel: layers
   int64_t ep = 1;  // expert parallel: experts, and rows of a batch as dp
-  int64_t cp = 1;  // context parallel: positions; only 1 for now
+  int64_t cp = 1;  // context parallel: positions, for decoders with rotary embeddings
 
   // How many ranks they are.
   int64_t size() const { return dp * tp * pp * ep * cp; }
 };
 
-// The layout of one stage of a pipeline: its ranks in a grid, whose axes are dp, ep (if there is more than one) and tp,
-// and how tensors are divided along these axes.
+// The layout of one stage of a pipeline: its ranks in a grid, whose axes are dp, ep and cp (if there is more than one)
+// and tp, and how tensors are divided along these axes.
 struct Layout {
   Placement placement{};
-  NdSbp rows{};     // activations and inputs [batch, ...]: each rank of dp and ep has its rows
+  // Activations and inputs [batch, ...]: each rank of dp and ep has its rows, and of [batch, length, ...] each rank of
+  // cp its positions.
+  NdSbp rows{};
   NdSbp whole{};    // norms, and what the others do not divide
   NdSbp experts{};  // weights [experts, ...]: each rank of ep has its experts
   DType dtype = float32;
@@ -38,20 +40,25 @@ struct Layout {
   NdSbp tensor_parallel(int axis) const;
   // The same of a weight [experts, ...], whose axis 0 is divided among the ranks of ep.
   NdSbp expert_tensor_parallel(int axis) const;
+  // `sbp` with this instead along the axis of cp; as it is where there is none. whole with split(1) are positions [1,
+  // length] that all rows have in common; rows with broadcast() are rows of which each rank has all positions.
+  NdSbp with_positions(const NdSbp& sbp, Sbp positions) const;
 
-  // One for each stage. Errors (ValueError): sizes below 1; cp above 1; sizes that are not those of the world.
+  // One for each stage. Errors (ValueError): sizes below 1; sizes that are not those of the world.
   static std::vector<Layout> over(const Parallel& parallel, DType dtype = float32, const std::string& device = "cpu");
 };
 
 // The stage of a layer, of n_layers that the stages share: as many for each, or one more for some.
 int64_t stage_of(int64_t layer, int64_t n_layers, const std::vector<Layout>& layouts);
-// Errors (ValueError): fewer layers than stages. model: for messages.
-void check_stages(const char* model, int64_t n_layers, const std::vector<Layout>& layouts);
+// Errors (ValueError): fewer layers than stages; cp above 1 for a model that does not split positions. model: for
+// messages.
+void check_stages(const char* model, int64_t n_layers, const std::vector<Layout>& layouts,
+                  bool splits_positions = false);
 // Errors (ValueError): the ranks of tp do not divide n of what, such as attention heads.
 void check_divides(const char* model, const char* what, int64_t n, const Layout& layout);
 
 // x by rows on the layout's ranks. A local tensor is the whole value, alike on all ranks; one of a single row for more
-// rows is given whole to each rank.
+// rows is given whole to each rank, apart from its positions.
 Tensor by_rows(const Tensor& x, const Layout& layout, int64_t rows);
 // x whole on each of its ranks, for a look at its values. A local tensor is returned as it is.
 Tensor whole_on_each(const Tensor& x);

@@ -160,7 +160,7 @@ LlamaDecoder::LlamaDecoder(const LlamaConfig& c, const std::vector<Layout>& layo
       norm(nn::RMSNorm({c.hidden_size}, rms_norm_options(layouts.back(), c.rms_norm_eps))),
       config_(c),
       layouts_(layouts) {
-  check_stages(kName, c.num_hidden_layers, layouts);
+  check_stages(kName, c.num_hidden_layers, layouts, true);
   for (int64_t i = 0; i < c.num_hidden_layers; ++i)
     layers.push_back(LlamaBlock(c, i, at_index(layouts, stage_of(i, c.num_hidden_layers, layouts))));
   for (auto& layout : layouts) rotary.push_back(Rotary(c.rotary, c.head_dim, layout));

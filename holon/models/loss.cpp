@@ -43,10 +43,13 @@ Tensor token_loss(const char* model, const Tensor& logits, const Tensor& labels,
 }
 
 Tensor next_token_loss(const char* model, const Tensor& logits, const Tensor& labels, const Layout& layout) {
-  const Tensor here = placed(model, logits, labels, layout);
+  // A label moves to the place before it, which may be another rank's.
+  const NdSbp rows = layout.with_positions(layout.rows, sbp::broadcast());
+  const Tensor here = placed(model, logits, labels, layout).to_global(layout.placement, rows);
   const Tensor nothing =
-      full({here.size(0), 1}, kIgnored, {.placement = layout.placement, .sbp = here.nd_sbp(), .dtype = int64});
-  return cross_entropy(logits.transpose(1, 2), cat({slice(here, 1, 1), nothing}, 1));
+      full({here.size(0), 1}, kIgnored, {.placement = layout.placement, .sbp = rows, .dtype = int64});
+  const Tensor next = cat({slice(here, 1, 1), nothing}, 1).to_global(layout.placement, layout.rows);
+  return cross_entropy(logits.transpose(1, 2), next);
 }
 
 Tensor class_loss(const char* model, const Tensor& logits, const Tensor& labels, const Layout& layout) {

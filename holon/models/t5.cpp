@@ -147,11 +147,11 @@ Tensor T5Stack::forward(const Tensor& embedded, const Inputs& in, const Tensor& 
     const Layout& l = at_index(layouts_, stage(i));
     if (i == 0 || stage(i) != stage(i - 1)) {
       x = to_stage(x, l);
-      s = sequence_of({batch, length}, in, l, {.causal = decoder_});
+      s = sequence_of({batch, length}, in, l, {.causal = decoder_, .biased = true});
       bias_here = bias.placement() == l.placement ? bias : bias.to_global(l.placement, l.tensor_parallel(1));
       if (decoder_) {
         over = {memory.defined() ? to_stage(memory, l) : memory,
-                sequence_of({batch, memory_length}, memory_inputs, l, {.causal = false})};
+                sequence_of({batch, memory_length}, memory_inputs, l, {.causal = false, .biased = true})};
         over.sequence.cache = in.cache;
       }
     }

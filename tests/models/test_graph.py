@@ -8,13 +8,11 @@ import holon as flow
 from holon import nn
 
 
-def losses(folder, inputs, layout, graph, local=False):
-    """Of two steps of training. local: all inputs are whole on each rank, and the model places them."""
+def losses(folder, inputs, layout, graph):
+    """Of two steps of training."""
     model = flow.models.from_pretrained(folder, **layout)
     placements, rows = model.placements, (flow.sbp.split(0), flow.sbp.broadcast)
     given = {k: flow.tensor(v, placement=placements[-(k == "labels")], sbp=rows) for k, v in inputs.items()}
-    if local:
-        given = {k: flow.tensor(v) for k, v in inputs.items()}
     optimizer = flow.optim.SGD(model.parameters(), lr=0.01)
 
     class Step(nn.Graph):
@@ -51,13 +49,4 @@ def test_compiled_steps(checkpoints, name, layout):
     assert wanted[1] < wanted[0]
     n = int(np.prod(list(layout.values()), dtype=int))
     found = flow.run_ranks(n, lambda rank: losses(folder, inputs, layout, graph=True))
-    np.testing.assert_allclose(found, [wanted] * n, rtol=1e-5)
-
-
-@pytest.mark.parametrize("layout", [{}, {"pp": 2}, {"dp": 2, "tp": 2}], ids=["one", "pipeline", "all"])
-def test_local_inputs(checkpoints, layout):
-    folder, _, inputs = checkpoints("llama")
-    wanted = losses(folder, inputs, {}, graph=False)
-    n = int(np.prod(list(layout.values()), dtype=int))
-    found = flow.run_ranks(n, lambda rank: losses(folder, inputs, layout, graph=True, local=True))
     np.testing.assert_allclose(found, [wanted] * n, rtol=1e-5)

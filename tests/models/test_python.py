@@ -206,7 +206,7 @@ def test_layouts_that_are_wrong():
         moe = {"model_type": "mixtral", "architectures": None, "num_local_experts": 3, "num_experts_per_tok": 2}
         for change, layout, message in [
             ({}, {"tp": 4}, "2 are running"),
-            ({}, {"cp": 2}, "cp is 2"),
+            ({}, {"cp": 4}, "x cp 4 are 4 ranks; 2 are running"),
             ({}, {"dp": 0}, "dp is 0"),
             ({"num_attention_heads": 3, "num_key_value_heads": 3, "head_dim": 4}, {"tp": 2}, "does not divide the 3"),
             ({"num_hidden_layers": 1}, {"pp": 2}, "1 layers are fewer than the 2 stages"),
