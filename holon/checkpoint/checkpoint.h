@@ -77,8 +77,7 @@ void save(const checkpoint::Value& value, const FilePath& path, const SaveOption
 // Returns what save() wrote, or, as a dict, the tensors of any safetensors file, of a folder of Hugging Face's, or of
 // its index; or what torch.save() wrote, if it is of tensors and plain containers. Tensors of these are local; those of
 // a folder that were global are so again, with their sbp, or, if the world lacks a rank of their placement, over all
-// its ranks; the options change that. Each rank reads only what it needs, one tensor after the other: beyond the
-// results, memory is taken for one tensor at most, divided among the ranks. Collective over the world where results are
+// its ranks; the options change that. Each rank reads only what it needs. Collective over the world where results are
 // global. Errors (RuntimeError), naming the file: it cannot be opened, is damaged in whatever way, or is something
 // else.
 checkpoint::Value load(const FilePath& path, const LoadOptions& options = {});

@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "checkpoint/folder.h"
-#include "holon/array/storage.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/checkpoint/formats/folder.h"
@@ -191,40 +190,6 @@ TEST_P(OnRanks, IntoTheLayoutsOfAStateDict) {
                 }).find("'w' of the state dict is undefined"),
                 std::string::npos);
     }
-  });
-}
-
-TEST(Checkpoint, LoadingTakesTheMemoryOfThePartsAndOfOneTensor) {
-  constexpr size_t kMiB = 1 << 20, kTensors = 4, kTensorBytes = 16 * kMiB;
-  Folder folder;
-  comm::run_ranks(4, [&](int rank) {
-    const Placement all("cpu", {0, 1, 2, 3});
-    Value::Dict parts;
-    for (size_t i = 0; i < kTensors; ++i)
-      parts.push_back({fmt::format("w{}", i),
-                       full({2048, 2048}, static_cast<double>(i), {.placement = all, .sbp = sbp::split(0)})});
-    save(parts, folder / "parts");
-    save(parts, folder / "shared", {.format = Format::kHuggingFace, .shard_bytes = 40 * kMiB});
-    save(parts, folder / "one", {.global_dst_rank = 0});
-    parts.clear();
-    for (const char* name : {"parts", "shared", "one"})
-      for (const Sbp sbp : {sbp::split(0), sbp::split(1), sbp::broadcast()}) {
-        SCOPED_TRACE(fmt::format("{} as {}", name, sbp.str()));
-        comm::barrier();
-        if (rank == 0) reset_peak_memory();
-        comm::barrier();
-        const size_t before = memory_stats().in_use_bytes;
-        comm::barrier();
-        const Value loaded = load(folder / name, {.placement = all, .sbp = sbp});
-        comm::barrier();
-        const MemoryStats after = memory_stats();
-        comm::barrier();
-        const size_t copies = sbp.is_split() ? 1 : 4;
-        EXPECT_LE(after.in_use_bytes - before, copies * kTensors * kTensorBytes + kMiB);
-        EXPECT_LE(after.peak_bytes, after.in_use_bytes + kTensorBytes + kMiB);
-        EXPECT_EQ(std::as_const(loaded)["w3"].tensor().to_local().array().data<const float>()[0], 3);
-        comm::barrier();
-      }
   });
 }
 
