@@ -218,7 +218,13 @@ def measured(python, launcher, task, ranks, threads, *flags):
 
 
 def emit(name, value, unit, against, ratio):
-    line = {"name": name, "value": round(value, 6), "unit": unit, "against": against, "ratio": ratio and round(ratio, 3)}
+    line = {
+        "name": name,
+        "value": round(value, 6),
+        "unit": unit,
+        "against": against,
+        "ratio": ratio and round(ratio, 3),
+    }
     print(json.dumps(line), flush=True)
 
 

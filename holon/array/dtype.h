@@ -1,5 +1,6 @@
 // Element types. bfloat16 and float16 are storage types: arithmetic on them runs in float32. The float8 ones are for
-// storage and exchange alone: ops move them and convert them (Tensor::to), and compute with what they were converted to.
+// storage and exchange alone: ops move them and convert them (Tensor::to), and compute with what they were converted
+// to.
 #pragma once
 
 #include <bit>
@@ -38,8 +39,8 @@ inline constexpr DType float16 = DType::kFloat16;
 inline constexpr DType bfloat16 = DType::kBFloat16;
 inline constexpr DType float32 = DType::kFloat32;
 inline constexpr DType float64 = DType::kFloat64;
-// OFP8 (Open Compute Project, 2023): 4 bits of exponent, 3 of mantissa, up to 448, one NaN of each sign and no infinity;
-// 5 and 2, up to 57344, with infinities. OCP Microscaling Formats 1.0's scales: 2^-127 to 2^127, and NaN.
+// OFP8 (Open Compute Project, 2023): 4 bits of exponent, 3 of mantissa, up to 448, one NaN of each sign and no
+// infinity; 5 and 2, up to 57344, with infinities. OCP Microscaling Formats 1.0's scales: 2^-127 to 2^127, and NaN.
 inline constexpr DType float8_e4m3fn = DType::kFloat8E4M3FN;
 inline constexpr DType float8_e5m2 = DType::kFloat8E5M2;
 inline constexpr DType float8_e8m0fnu = DType::kFloat8E8M0FNU;

@@ -14,7 +14,8 @@
 namespace holon::ops {
 
 HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
-    .doc("x [...] as another dtype: floats are truncated to integers; to bool it is x != 0. To a float8 they are rounded to "
+    .doc("x [...] as another dtype: floats are truncated to integers; to bool it is x != 0. To a float8 they are "
+         "rounded to "
          "nearest even, by way of float32; what is too large becomes infinity, or NaN in float8_e4m3fn.",
          "cast(ones(2), float64)")
     .fuses(Fuses::kElements)

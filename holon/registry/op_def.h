@@ -73,7 +73,8 @@ class Infer : public AttrReader {
     if (!is_floating(in_[input].dtype)) [[unlikely]]
       refuse(ErrorKind::kType, "takes floating point tensors only", "Convert it first, e.g. x.to(float32).");
   }
-  // Fills out_ by the op's own function. Errors (TypeError): an operand is of a float8 dtype, which the op does not take.
+  // Fills out_ by the op's own function. Errors (TypeError): an operand is of a float8 dtype, which the op does not
+  // take.
   void run();
   SmallVec<Meta, 3> out_;
 

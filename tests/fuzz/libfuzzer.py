@@ -5,8 +5,8 @@
 
 The readers' code (holon/checkpoint/{core,formats,transfer} and load()) is compiled by Clang with AddressSanitizer, and
 the rest is the library of build/dev. What was found to be worth keeping stays in build/fuzz/READER. An input that
-crashes a reader, takes more than ten seconds or 2 GiB is written into build/fuzz, and the exit status is 1; it is, too,
-if hardly any of the code was seen, since then a reader has reached the library's own. ctest replays the seeds and changes
+crashes a reader, takes more than ten seconds or 2 GiB is written into build/fuzz, and the exit status is 1. So it is if
+hardly any of the code was seen, since then a reader has reached the library's own. ctest replays the seeds and changes
 of them without any of this.
 """
 

@@ -63,7 +63,10 @@ def test_instruction_sets_agree(isa, tmp_path):
     )
     answers = [
         subprocess.run(
-            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": "0", **extra}, capture_output=True, text=True
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": "0", **extra},
+            capture_output=True,
+            text=True,
         )
         for extra in ({}, {"HOLON_ISA": isa})
     ]
@@ -182,9 +185,13 @@ def test_rounding(name, block):
     np.testing.assert_array_equal(found.numpy(), rounded(x, name, *block))
     batch = np.stack([x, x * 3]) if block[0] else None
     if batch is not None:
-        np.testing.assert_array_equal(flow.round_float8(of_numpy(batch), dtype, *block).numpy(), rounded(batch, name, *block))
+        np.testing.assert_array_equal(
+            flow.round_float8(of_numpy(batch), dtype, *block).numpy(), rounded(batch, name, *block)
+        )
     # Every scaled number is one of bfloat16, too.
-    np.testing.assert_array_equal(flow.round_float8(of_numpy(x), dtype, *block).to(flow.bfloat16).numpy(), found.numpy())
+    np.testing.assert_array_equal(
+        flow.round_float8(of_numpy(x), dtype, *block).to(flow.bfloat16).numpy(), found.numpy()
+    )
 
     def rank(r):
         everywhere = flow.placement.all("cpu")
@@ -216,11 +223,15 @@ def test_microscaling(name):
     largest = np.abs(groups).max(-1)
     exponents = np.where(largest > 0, np.frexp(largest)[1] - 1 - (8 if name == "float8_e4m3fn" else 15), -127)
     scaled = np.clip(np.ldexp(groups, -exponents[..., None]), -LIMITS[name], LIMITS[name])
-    wanted = scaled.astype(getattr(ml_dtypes, name)).astype(np.float32) * np.exp2(exponents.astype(np.float32))[..., None]
+    wanted = (
+        scaled.astype(getattr(ml_dtypes, name)).astype(np.float32) * np.exp2(exponents.astype(np.float32))[..., None]
+    )
 
     values, scales = flow.quantize_mx(of_numpy(x), getattr(flow, name))
     np.testing.assert_array_equal(bytes_of(scales), (exponents + 127).astype(np.uint8))
-    np.testing.assert_array_equal(flow.dequantize_mx(values, scales, flow.float32).numpy().reshape(groups.shape), wanted)
+    np.testing.assert_array_equal(
+        flow.dequantize_mx(values, scales, flow.float32).numpy().reshape(groups.shape), wanted
+    )
 
     def rank(r):
         everywhere = flow.placement.all("cpu")
@@ -230,7 +241,9 @@ def test_microscaling(name):
             np.testing.assert_array_equal(flow.dequantize_mx(v, s, flow.float32).numpy().reshape(groups.shape), wanted)
 
     flow.run_ranks(3, rank)
-    assert np.isnan(flow.dequantize_mx(*flow.quantize_mx(flow.full((32,), np.inf), flow.float8_e5m2), flow.float32).numpy()).all()
+    assert np.isnan(
+        flow.dequantize_mx(*flow.quantize_mx(flow.full((32,), np.inf), flow.float8_e5m2), flow.float32).numpy()
+    ).all()
     with pytest.raises(ValueError, match="multiple of 32"):
         flow.quantize_mx(flow.ones(2, 31), flow.float8_e5m2)
     with pytest.raises(ValueError, match="one for each 32"):

@@ -99,7 +99,10 @@ PAGES = {
         "Models from checkpoints of transformers, and the parts that they are made of: `#include <holon/models.h>`.",
         [f"models/{name}.h" for name in ("pretrained", "model", "generate", "layout", "config", "inputs", "weights")]
         + [f"models/{name}.h" for name in ("kv_cache", "sampling", "logits", "attention", "rotary", "layers", "loss")]
-        + [f"models/{name}.h" for name in ("moe", "router_loss", "llama", "deepseek", "gpt2", "bert", "t5", "vit", "resnet")],
+        + [
+            f"models/{name}.h"
+            for name in ("moe", "router_loss", "llama", "deepseek", "gpt2", "bert", "t5", "vit", "resnet")
+        ],
     ),
 }
 # The headers that include all others.

@@ -28,9 +28,7 @@ class _Checkpoint(Function):
         if ctx.draws is not None:
             _C.set_rng_state(ctx.draws)
         try:
-            with enable_grad(), autocast(
-                "cpu", dtype=ctx.casts[1], enabled=ctx.casts[0], float8_block=ctx.casts[4]
-            ):
+            with enable_grad(), autocast("cpu", dtype=ctx.casts[1], enabled=ctx.casts[0], float8_block=ctx.casts[4]):
                 results = ctx.run(inputs)
         finally:
             _C.set_rng_state(now)

@@ -55,8 +55,8 @@ HOLON_FN float load(Eight<e, m, i, n> x) {
   const uint32_t sign = static_cast<uint32_t>(x.v & 0x80u) << 24, rest = x.v & 0x7fu;
   const float normal = from_bits((rest << kShift) + kBias);
   // In units of the smallest number.
-  const float tiny =
-      static_cast<float>(static_cast<int>(rest)) * from_bits(static_cast<uint32_t>(128 - T::bias - T::mantissa_bits) << 23);
+  const float tiny = static_cast<float>(static_cast<int>(rest)) *
+      from_bits(static_cast<uint32_t>(128 - T::bias - T::mantissa_bits) << 23);
   float v = rest < (1u << T::mantissa_bits) ? tiny : normal;
   v = rest > m ? from_bits(rest == i && i != n ? 0x7f800000u : 0x7fc00000u) : v;
   return from_bits(bits(v) | sign);

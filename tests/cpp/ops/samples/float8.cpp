@@ -9,7 +9,8 @@ Samples samples([](const Samples::Add& add) {
     add("round_float8", {x({5, 3})}, {{"dtype", dtype}}, false);
     add("round_float8", {x({4, 2, 5})}, {{"dtype", dtype}, {"rows", int64_t{2}}, {"columns", int64_t{2}}}, false);
     add("round_float8_by", {x({5, 3}), x({}, 2, 3)}, {{"dtype", dtype}}, false);
-    add("round_float8_blocks", {x({3, 4, 6})}, {{"dtype", dtype}, {"rows", int64_t{1}}, {"columns", int64_t{3}}}, false);
+    add("round_float8_blocks", {x({3, 4, 6})}, {{"dtype", dtype}, {"rows", int64_t{1}}, {"columns", int64_t{3}}},
+        false);
     add("round_float8_blocks", {x({4, 6})}, {{"dtype", dtype}, {"rows", int64_t{2}}, {"columns", int64_t{2}}}, false);
     add("round_gradient", {x({5, 3})}, {{"dtype", dtype}}, false);
     add("quantize_mx", {x({3, 64})}, {{"dtype", dtype}});
