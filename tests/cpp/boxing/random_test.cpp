@@ -36,17 +36,7 @@ struct Case {
 // Calls f(T()) for the dtype's type.
 template <class F>
 void with_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kBool: return f(bool());
-    case DType::kUInt8: return f(uint8_t());
-    case DType::kInt8: return f(int8_t());
-    case DType::kInt32: return f(int32_t());
-    case DType::kInt64: return f(int64_t());
-    case DType::kFloat16: return f(Float16());
-    case DType::kBFloat16: return f(BFloat16());
-    case DType::kFloat32: return f(float());
-    case DType::kFloat64: return f(double());
-  }
+  visit_dtype(dtype, [&](auto tag) { f(typename decltype(tag)::type()); });
 }
 
 // Small enough that eight of them have an exact sum in every dtype.

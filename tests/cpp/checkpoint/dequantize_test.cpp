@@ -35,10 +35,6 @@ float e4m3(uint8_t b) {
   return static_cast<float>(b & 0x80 ? -size : size);
 }
 
-bool same(float a, float b) {
-  return (std::isnan(a) && std::isnan(b)) || (a == b && std::signbit(a) == std::signbit(b));
-}
-
 // A checkpoint with one of each, and its numbers by the definition.
 struct Sample {
   static constexpr int64_t kRows = 300, kColumns = 200, kExperts = 2, kGroups = 3;
