@@ -9,6 +9,13 @@ namespace {
 
 bool is_elsewhere(const Array& a) { return a.defined() && !a.device.is_host(); }
 
+int64_t elements_of(const comm::GroupPulls& pulls) {
+  int64_t n = 0;
+  for (int phase = 0; phase < pulls.phases(); ++phase)
+    for (const comm::Pull& p : pulls.mine(phase)) n += p.shape.numel();
+  return n;
+}
+
 }  // namespace
 
 void exchange(std::span<const int> ranks, const comm::CallInfo& info, const comm::GroupPulls& pulls,
@@ -23,8 +30,11 @@ void exchange(std::span<const int> ranks, const comm::CallInfo& info, const comm
     shown = Array::empty(part.shape, part.dtype);
     kernels::copy(part, shown);
   }
-  if (is_elsewhere(out))
-    arrived = part.defined() && out.bytes() == part.bytes() ? shown : Array::empty(out.shape, out.dtype);
+  if (is_elsewhere(out)) {
+    const bool in_place = part.defined() && out.bytes() == part.bytes();
+    arrived = in_place ? shown : Array::empty(out.shape, out.dtype);
+    if (!in_place && elements_of(pulls) < out.numel()) kernels::copy(out, arrived);
+  }
   const bool shows = shown.defined(), pulls_any = arrived.defined();
   comm::communicator(ranks).pull(info, pulls, shows ? shown.bytes() : nullptr, shows ? shown.nbytes() : 0,
                                  pulls_any ? arrived.bytes() : nullptr, pulls_any ? arrived.nbytes() : 0);

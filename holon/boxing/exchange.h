@@ -10,9 +10,9 @@
 namespace holon::boxing {
 
 // Collective among `ranks`, which find their pulls in `pulls`. in: this rank's part, undefined where it has none; out:
-// what it pulls into, row-major, undefined where it pulls nothing. devices: this rank's, where all parts and results
-// are on devices of one type; data then moves between these if they have a way to each other, else through the hosts'
-// memory. Errors: as Communicator::pull().
+// what it pulls into, row-major, undefined where it pulls nothing; what no pull is for stays as it is. devices: this
+// rank's, where all parts and results are on devices of one type; data then moves between these if they have a way to
+// each other, else through the hosts' memory. Errors: as Communicator::pull().
 void exchange(std::span<const int> ranks, const comm::CallInfo& info, const comm::GroupPulls& pulls,
               std::optional<Device> devices, const Array& in, const Array& out);
 

@@ -21,7 +21,8 @@ Array tokens_of(const Array& a, int64_t begin, int64_t length) {
   return a.view(shape, a.strides, begin * a.strides[2]);
 }
 
-// As x, with room for so many tokens; without values.
+// As x, with room for so many tokens. Places without one hold 0: a step reads them, too, and what its mask hides is
+// multiplied by 0, which a NaN would survive.
 Tensor room_for(const Tensor& x, int64_t capacity) {
   Dims shape = x.shape();
   shape[2] = capacity;
@@ -30,6 +31,7 @@ Tensor room_for(const Tensor& x, int64_t capacity) {
     Dims own = x.array().shape;
     own[2] = capacity;
     here = Array::empty(own, x.dtype(), x.array().device);
+    kernels::fill(here, Scalar(0));
   }
   return x.is_global() ? Tensor::global(here, shape, x.dtype(), x.spec()) : Tensor::local(here);
 }

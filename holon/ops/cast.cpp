@@ -35,8 +35,9 @@ HOLON_OP(cast, "cast(Tensor x, dtype dtype) -> Tensor")
     .kernel([](KernelCall& c) { kernels::copy(c.in(0), c.out()); })
     .grad([](Grad& g) {
       if (is_float8(g.in_dtype()) || is_float8(g.dtype("dtype"_attr)))
-        fail_type("to({}): no gradient goes through float8, which would round it. Detach the tensor before.",
-                  name(g.dtype("dtype"_attr)));
+        fail(ErrorKind::kNotImplemented,
+             "to({}): no gradient goes through float8, which would round it. Detach the tensor before.",
+             name(g.dtype("dtype"_attr)));
       if (is_floating(g.in_dtype())) g.dx(0, cast(g.dy(), g.in_dtype()));
     });
 

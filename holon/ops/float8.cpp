@@ -122,6 +122,7 @@ HOLON_OP(round_float8, "round_float8(Tensor x, dtype dtype, int rows=0, int colu
 HOLON_OP(round_float8_by, "round_float8_by(Tensor x, Tensor largest, dtype dtype) -> Tensor")
     .doc("round_float8() by the largest of x's magnitudes.")
     .hidden()
+    .on_host()
     .infer([](Infer& c) {
       check_rounded(c);
       c.require(c.ndim(1) == 0, "largest has axes", "It is one number.");
@@ -151,6 +152,7 @@ HOLON_OP(round_float8_by, "round_float8_by(Tensor x, Tensor largest, dtype dtype
 HOLON_OP(round_float8_blocks, "round_float8_blocks(Tensor x, dtype dtype, int rows, int columns) -> Tensor")
     .doc("round_float8() with a scale for each block.")
     .hidden()
+    .on_host()
     .infer([](Infer& c) {
       check_block(c);
       c.out(c.shape(0), c.dtype_of(0));
@@ -208,6 +210,7 @@ HOLON_OP(quantize_mx, "quantize_mx(Tensor x, dtype dtype) -> (Tensor values, Ten
          "quantize_mx(rand(2, 32), float8_e4m3fn)")
     .function_only()
     .takes_float8()
+    .on_host()
     .infer([](Infer& c) {
       check_rounded(c);
       c.require(c.ndim(0) >= 1 && c.shape(0).back() % kGroup == 0, "the last axis is not a multiple of 32",
@@ -245,6 +248,7 @@ HOLON_OP(dequantize_mx, "dequantize_mx(Tensor values, Tensor scales, dtype dtype
          "dequantize_mx(zeros(2, 32, dtype=float8_e5m2), ones(2, 1, dtype=float8_e8m0fnu), float32)")
     .function_only()
     .takes_float8()
+    .on_host()
     .infer([](Infer& c) {
       const DType from = c.dtype_of(0), to = c.dtype("dtype"_attr);
       c.require_dtype((from == float8_e4m3fn || from == float8_e5m2) && c.dtype_of(1) == float8_e8m0fnu,

@@ -146,8 +146,8 @@ TEST(Pickle, ParametersAttributesAndFloat8) {
   Value v = load_bytes(archive(p));
   EXPECT_EQ(v.size(), 2u);
   EXPECT_EQ(v["w"].tensor().array().data<float>()[2], 2.0f);
-  EXPECT_EQ(v["f8"].tensor().dtype(), float32);  // bytes 0x00 0x00 of 0.0f
-  EXPECT_EQ(v["f8"].tensor().array().data<float>()[0], 0.0f);
+  EXPECT_EQ(v["f8"].tensor().dtype(), float8_e4m3fn);  // bytes 0x00 0x00 of 0.0f
+  EXPECT_EQ(v["f8"].tensor().to(float32).array().data<float>()[0], 0.0f);
 }
 
 TEST(Pickle, WhatItWouldCallIsNamed) {

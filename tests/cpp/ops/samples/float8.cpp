@@ -16,8 +16,6 @@ Samples samples([](const Samples::Add& add) {
     add("quantize_mx", {x({3, 64})}, {{"dtype", dtype}});
     add("quantize_mx", {x({2, 3, 32})}, {{"dtype", dtype}});
     add("dequantize_mx", {x({3, 64}, -2, 2, dtype), x({3, 2}, 1, 4, float8_e8m0fnu)}, {{"dtype", float32}});
-    add("cast", {x({5, 3})}, {{"dtype", dtype}}, false);
-    add("cast", {x({5, 3}, -2, 2, dtype)}, {{"dtype", float32}}, false);
   }
   add("view_dtype", {x({5, 3})}, {{"dtype", int32}});
   add("view_dtype", {x({5, 3}, -2, 2, float8_e5m2)}, {{"dtype", uint8}});
