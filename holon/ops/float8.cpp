@@ -244,7 +244,7 @@ HOLON_OP(quantize_mx, "quantize_mx(Tensor x, dtype dtype) -> (Tensor values, Ten
     });
 
 HOLON_OP(dequantize_mx, "dequantize_mx(Tensor values, Tensor scales, dtype dtype) -> Tensor")
-    .doc("What quantize_mx() made, as numbers of a wider dtype.",
+    .doc("values [..., n] and scales [..., n / 32] of quantize_mx() as numbers [..., n] of a wider dtype.",
          "dequantize_mx(zeros(2, 32, dtype=float8_e5m2), ones(2, 1, dtype=float8_e8m0fnu), float32)")
     .function_only()
     .takes_float8()

@@ -232,7 +232,7 @@ def test_a_derivative_that_is_not_there_raises():
     labels, lengths = holon.ones(1, 2, dtype=holon.int64), holon.tensor([4])
     loss = holon.nn.functional.ctc_loss(holon.log_softmax(x, 1).unsqueeze(1), labels, lengths, [2])
     (dx,) = grad(loss, x, create_graph=True)
-    with pytest.raises(NotImplementedError, match="ctc_loss_backward: it has no gradient, so"):
+    with pytest.raises(NotImplementedError, match="ctc_loss_backward: it has no gradient here"):
         dx.sum().backward()
     (dx,) = grad((holon.softmax(x, 1) ** 2).sum(), x, create_graph=True)
     (dxx,) = grad(dx[0, 0], x)

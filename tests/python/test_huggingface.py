@@ -134,13 +134,13 @@ def test_quantised_weights(tmp_path):
     )
     (tmp_path / "model.safetensors").write_bytes(content)
     found = holon.load(tmp_path)
-    assert found["w"].dtype == holon.float32 and found["w"].tolist() == [[1, 2], [-1, 448]]
+    assert found["w"].dtype == holon.float8_e4m3fn and found["w"].tolist() == [[1, 2], [-1, 448]]
     assert found["experts_blocks"].dtype == holon.uint8
     found = holon.load(tmp_path, dequantize=holon.bfloat16)
     assert set(found) == {"w", "experts"} and found["w"].dtype == holon.bfloat16
     assert found["w"].tolist() == [[0.5, 1], [-0.5, 224]]
     assert found["experts"].shape == (1, 32) and found["experts"].tolist()[0][:3] == [1.0, 2.0, 0.0]
-    with pytest.raises(TypeError, match="weights are floating point"):
+    with pytest.raises(TypeError, match="dequantize is int8"):
         holon.load(tmp_path, dequantize=holon.int8)
 
 
