@@ -26,8 +26,10 @@ def attention_with_dropout(q, k, v):
 
 
 def recurrent(kind, cell=False, **options):
+    before = flow.initial_seed()  # other tests' draws begin with it
     flow.manual_seed(1)
     layer = kind(3, 4, dtype=flow.float64, **options)
+    flow.manual_seed(before)
 
     def run(x, *states):
         out = layer(x, *([states if len(states) > 1 else states[0]] if states else []))
