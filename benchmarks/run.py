@@ -8,7 +8,7 @@ ratio is above 1 where Holon is better (faster, smaller). A benchmark is a C++ p
 script benchmarks/NAME.py that prints such lines; hello, memory and size are measured here. Peers are measured in the
 same run: PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it, otherwise the comparison is with Python
 and NumPy alone. What the figures were measured on goes to stderr; --save writes that and the lines into a file, too.
-Without names all are run but first, which builds Holon from nothing.
+Without names all are run but first, which builds Holon from nothing, and models, which takes half an hour.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev"))
 KEYS = ["name", "value", "unit", "against", "ratio"]
 REPEATS = 5
-BY_NAME_ONLY = ["first"]
+BY_NAME_ONLY = ["first", "models"]
 
 HELLO = """
 import {module} as flow
