@@ -64,8 +64,9 @@ static const Samples pools([](const Samples::Add& add) {
       {{"kernel_size", two}, {"stride", two}, {"padding", zero}, {"dilation", one}, {"shape", Dims{2, 3, 5, 5}}});
   add("max_pool2d_gather", {x({2, 3, 4, 4}), ints({2, 3, 2, 2}, 0, 3, uint8)},
       {{"kernel_size", Dims{2, 2}}, {"stride", Dims{2, 2}}, {"padding", Dims{0, 0}}, {"dilation", Dims{1, 1}}});
-  add("max_pool2d_gather", {x({2, 3, 3, 4}), ints({2, 3, 2, 1}, 0, 11)},
-      {{"kernel_size", Dims{1, 1}}, {"stride", Dims{1, 1}}, {"padding", Dims{0, 0}}, {"dilation", Dims{1, 1}}});
+  // Places that are in both windows.
+  add("max_pool2d_gather", {x({2, 3, 3, 4}), ints({2, 3, 2, 1}, 4, 7)},
+      {{"kernel_size", Dims{2, 4}}, {"stride", Dims{1, 1}}, {"padding", Dims{0, 0}}, {"dilation", Dims{1, 1}}});
   add("avg_pool1d", {x({2, 3, 7})}, {{"kernel_size", Dims{3}}, {"padding", Dims{1}}, {"count_include_pad", false}});
   add("avg_pool2d", {x({2, 3, 5, 5})}, {{"kernel_size", two}});
   add("avg_pool2d", {x({2, 3, 5, 5})},
