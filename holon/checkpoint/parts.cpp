@@ -16,6 +16,7 @@
 #include "holon/checkpoint/formats/folder.h"
 #include "holon/checkpoint/formats/saving.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/cpu/stream.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops/to_global.h"
 
@@ -133,13 +134,19 @@ FolderState folder_state(Flat flat) {
 }
 
 void copy_own_parts(FolderState& state) {
+  size_t all = 0;
+  for (auto& t : state.tensors) all += t.mine.defined() ? t.mine.nbytes() : 0;
   for (auto& t : state.tensors) {
     if (!t.mine.defined()) continue;
     run_io(0, [&] {  // here; the others hear that it goes on
       Array here = kernels::on_device(t.mine, {});
       if (here.storage.get() == t.mine.storage.get()) {
         here = Array::empty(t.mine.shape, t.dtype);
-        kernels::copy(t.mine, here);
+        // Nobody reads the copies soon: together they are beyond the caches, whatever the size of each.
+        if (t.mine.is_contiguous())
+          kernels::copy_bytes(here.bytes(), t.mine.bytes(), t.mine.nbytes(), all);
+        else
+          kernels::copy(t.mine, here);
       }
       t.mine = std::move(here);
     });
