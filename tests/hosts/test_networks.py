@@ -1,5 +1,6 @@
 """Which network connects the hosts: HOLON_NETWORK, alike on all ranks."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from conftest import NETWORKS  # noqa: E402
 from harness.ranks import free_port  # noqa: E402
 
 
-def ranks(networks, mode="brief"):
+def ranks(networks, mode="brief", **variables):
     """A rank for each, on two hosts in turn; how they ended and what they printed."""
     port = free_port()
     running = [
@@ -23,6 +24,7 @@ def ranks(networks, mode="brief"):
             HOLON_NETWORK=n,
             HOLON_RENDEZVOUS_TIMEOUT_S=30,
             HOLON_COMM_TIMEOUT_S=30,
+            **variables,
         )
         for r, n in enumerate(networks)
     ]
@@ -42,6 +44,19 @@ def test_ranks_of_several_hosts(network):
 def test_messages_of_all_sizes(network):
     codes, outputs = ranks([network] * 3, "sizes")
     assert codes == [0] * 3, outputs
+
+
+@pytest.mark.one_network
+@pytest.mark.skipif(not joining.module("ucx").exists(), reason="this build has no ucx")
+@pytest.mark.parametrize("transports, gets", [("tcp", False), ("tcp,cma", True)])
+def test_large_messages_are_one_sided_gets_where_a_transport_has_them(transports, gets):
+    """CMA, as RDMA does, reads the memory of a process that takes no part in it."""
+    codes, outputs = ranks(["ucx"] * 2, "count_reads", UCX_TLS=transports)
+    assert codes == [0] * 2, outputs
+    large = 3 * 9 * 2**20  # what a rank receives in messages of 9 MiB
+    for text in outputs:
+        found = int(re.search(r"reads (\d+) bytes", text)[1])
+        assert found >= large if gets else found == 0, outputs
 
 
 @pytest.mark.one_network

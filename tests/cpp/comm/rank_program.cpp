@@ -33,6 +33,7 @@
 #include "holon/comm/local/fd_exchange.h"
 #include "tests/cpp/comm/collective_cases.h"
 #include "tests/cpp/comm/introduce.h"
+#include "tests/cpp/comm/memory_reads.h"
 
 namespace holon::comm {
 namespace {
@@ -225,6 +226,12 @@ const std::map<std::string, std::function<void(int)>> kModes = {
      }},
     {"brief", [](int) { reduce_some(3); }},
     {"sizes", gather_sizes},
+    {"count_reads",
+     [](int rank) {
+       const int64_t before = test::bytes_read_from_others();
+       gather_sizes(rank);
+       say(("reads " + std::to_string(test::bytes_read_from_others() - before) + " bytes").c_str());
+     }},
     {"barrier", [](int) { everybody().barrier(); }},
     // Rank 1 shows its memory and takes nobody else's.
     {"stop_in_exchange",
