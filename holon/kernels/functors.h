@@ -12,6 +12,13 @@
 #define HOLON_ISA isa_generic
 #endif
 
+// Whether this is the text for devices, which tests compile for the host as well (tests/cuda/emulator).
+#if defined(__CUDA_ARCH__) || defined(HOLON_EMULATED)
+#define HOLON_DEVICE_TEXT 1
+#else
+#define HOLON_DEVICE_TEXT 0
+#endif
+
 #ifdef __CUDACC__
 #define HOLON_FN __host__ __device__ __forceinline__
 #else
@@ -53,7 +60,8 @@ HOLON_FN double sqrt(double x) { return __builtin_sqrt(x); }
 
 // a b + c. On a device it is rounded once, whatever the compiler may do with other products and sums: those of separate
 // operations stay separate where several are compiled into one kernel. Elsewhere it is what the instruction set has.
-#ifdef __CUDA_ARCH__
+// A source that defines HOLON_UNFUSED rounds twice, as a source of the CPU compiled with -ffp-contract=off.
+#if HOLON_DEVICE_TEXT && !defined(HOLON_UNFUSED)
 HOLON_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 HOLON_FN double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
 #else
@@ -314,7 +322,7 @@ HOLON_FN float sin_quadrant(float x, int offset) {
   float v = static_cast<float>((q & 1) != 0 ? b : a);
   return (q & 2) != 0 ? -v : v;
 }
-#if defined(__CUDA_ARCH__) || defined(HOLON_EMULATED)
+#if HOLON_DEVICE_TEXT
 // Without a limit; branches cost little there, and float64 much.
 HOLON_FN float sin(float x) { return __builtin_sinf(x); }
 HOLON_FN float cos(float x) { return __builtin_cosf(x); }

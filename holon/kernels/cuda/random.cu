@@ -1,5 +1,8 @@
 // Random numbers, the same as the CPU's: a thread draws one block of Philox and makes the two or four elements of it.
-// Compiled without fused multiply-adds.
+// Compiled without fused multiply-adds: -fmad=false, and a namespace of its own for functors without them.
+#undef HOLON_ISA
+#define HOLON_ISA isa_cuda_unfused
+#define HOLON_UNFUSED
 #include "holon/kernels/random.h"
 
 #include "holon/array/device_runtime.h"
