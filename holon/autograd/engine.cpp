@@ -1,5 +1,6 @@
 #include "holon/autograd/engine.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <optional>
@@ -85,13 +86,15 @@ class Run {
       Ref<Node> node = std::move(const_cast<Item&>(ready_.top()).node);
       ready_.pop();
       auto it = pending_.find(node.get());
-      TensorVec grads = std::move(it->second);
+      Pending pending = std::move(it->second);
       pending_.erase(it);
+      TensorVec grads = sums(std::move(pending));
       visit_retained(*node, grads);
       for (uint32_t o = 0; o < grads.size(); ++o)
         if (auto c = node_capture_.find({node.get(), o}); c != node_capture_.end())
           for (size_t i : c->second) captured[i] = grads[o];
       if (tracer_) tracer_->exchange_mark(node->mark);
+      if (leave_for_later(*node, grads)) continue;
       tracing::Span span(node->name(), "gradient");
       TensorVec below = node->backward(grads);
       if (!retain_) node->free_saved();
@@ -124,6 +127,18 @@ class Run {
     bool operator<(const Item& o) const { return node->sequence < o.node->sequence; }
   };
 
+  // A gradient that is not added up yet: that of a stretch, or one that came after some.
+  struct Later {
+    uint32_t output;
+    Tensor gradient;
+    Ref<Node> node;  // of a stretch
+    Stretch at;
+  };
+  struct Pending {
+    TensorVec sums;  // by output
+    std::vector<Later> later;
+  };
+
   void add_to(Tensor& sum, Tensor more) {
     if (!sum.defined()) {
       sum = std::move(more);
@@ -137,12 +152,78 @@ class Run {
 
   void deliver(const Edge& edge, Tensor g) {
     if (edge.leaf) return accumulate(*edge.leaf, std::move(g));
-    auto [it, fresh] = pending_.try_emplace(edge.node.get());
+    Pending& pending = pending_of(edge.node);
+    g = in_dtype(std::move(g), edge.node->output_dtypes[edge.index]);
+    // What came after a stretch is added after it.
+    const bool in_turn = std::none_of(pending.later.begin(), pending.later.end(),
+                                      [&](const Later& l) { return l.output == edge.index; });
+    if (in_turn)
+      add_to(pending.sums[edge.index], std::move(g));
+    else
+      pending.later.push_back({edge.index, std::move(g), {}, {}});
+  }
+
+  Pending& pending_of(const Ref<Node>& node) {
+    auto [it, fresh] = pending_.try_emplace(node.get());
     if (fresh) {
-      it->second.resize(edge.node->output_dtypes.size());
-      ready_.push({edge.node});
+      it->second.sums.resize(node->output_dtypes.size());
+      ready_.push({node});
     }
-    add_to(it->second[edge.index], in_dtype(std::move(g), edge.node->output_dtypes[edge.index]));
+    return it->second;
+  }
+
+  // The gradient of a stretch waits for those of its neighbours. A graph joins them itself (graph/passes/join_slices).
+  bool leave_for_later(Node& node, TensorVec& grads) {
+    if (create_ || tracer_ || node.edges.size() != 1 || !node.edges[0].node || !grads[0].defined()) return false;
+    const std::optional<Stretch> at = node.stretch();
+    if (!at) return false;
+    pending_of(node.edges[0].node).later.push_back({node.edges[0].index, std::move(grads[0]), Ref<Node>(&node), *at});
+    return true;
+  }
+
+  TensorVec sums(Pending pending) {
+    for (uint32_t output = 0; output < pending.sums.size() && !pending.later.empty(); ++output) {
+      Tensor& sum = pending.sums[output];
+      std::vector<Later> parts;
+      for (Later& l : pending.later)
+        if (l.output == output) parts.push_back(std::move(l));
+      if (parts.empty()) continue;
+      if (!sum.defined() && make_whole(parts)) {
+        TensorVec grads;
+        for (Later& l : parts) grads.push_back(std::move(l.gradient));
+        sum = cat(grads, parts[0].at.axis);
+        continue;
+      }
+      for (Later& l : parts) {
+        if (l.node) l.gradient = l.node->backward({&l.gradient, 1})[0];
+        add_to(sum, std::move(l.gradient));
+      }
+    }
+    return std::move(pending.sums);
+  }
+
+  // Whether these are the stretches of one axis, each once, and can be joined where they are; sorts them then.
+  static bool make_whole(std::vector<Later>& parts) {
+    const Later& first = parts[0];
+    for (const Later& l : parts) {
+      const Tensor& g = l.gradient;
+      if (!l.node || l.at.axis != first.at.axis || g.dtype() != first.gradient.dtype() ||
+          g.spec() != first.gradient.spec() || (g.is_local() && g.device() != first.gradient.device()))
+        return false;
+      for (int a = 0; g.is_global() && a < g.nd_sbp().size(); ++a)
+        if (g.nd_sbp()[a].is_split(l.at.axis)) return false;
+    }
+    std::vector<const Stretch*> order;
+    for (const Later& l : parts) order.push_back(&l.at);
+    std::sort(order.begin(), order.end(), [](auto* a, auto* b) { return a->begin < b->begin; });
+    int64_t end = 0;
+    for (const Stretch* s : order) {
+      if (s->begin != end) return false;
+      end = s->end;
+    }
+    if (end != first.at.size) return false;
+    std::sort(parts.begin(), parts.end(), [](const Later& a, const Later& b) { return a.at.begin < b.at.begin; });
+    return true;
   }
 
   // Ops with inputs of several dtypes may give all their gradients in one of them.
@@ -219,7 +300,7 @@ class Run {
   std::unordered_map<TensorImpl*, size_t> hooked_at_;
   std::optional<GradientBuckets> buckets_;
   std::priority_queue<Item> ready_;
-  std::unordered_map<Node*, TensorVec> pending_;
+  std::unordered_map<Node*, Pending> pending_;
   std::unordered_map<TensorImpl*, std::vector<size_t>> leaf_capture_;
   std::map<std::pair<Node*, uint32_t>, std::vector<size_t>> node_capture_;
 };

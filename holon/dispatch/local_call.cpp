@@ -1,6 +1,31 @@
 #include "holon/dispatch/local_call.h"
 
+#include <algorithm>
+
 namespace holon {
+
+namespace {
+
+// Dense strides for a's shape with its axes in the order in which a has them.
+Dims dense_in_order_of(const Array& a) {
+  int order[kMaxAxes] = {}, n = 0;
+  for (int i = 0; i < a.ndim(); ++i) {
+    if (a.shape[i] == 1) continue;
+    if (a.strides[i] == 0) return contiguous_strides(a.shape);
+    order[n++] = i;
+  }
+  std::stable_sort(order, order + n, [&](int x, int y) { return a.strides[x] > a.strides[y]; });
+  Dims strides = contiguous_strides(a.shape);
+  if (std::is_sorted(order, order + n)) return strides;
+  int64_t step = 1;
+  for (int i = n - 1; i >= 0; --i) {
+    strides[order[i]] = step;
+    step *= std::max<int64_t>(a.shape[order[i]], 1);
+  }
+  return strides;
+}
+
+}  // namespace
 
 LocalCall local_call(std::span<const Meta> in, std::span<const GlobalSpec* const> in_specs, std::span<const Meta> out,
                      std::span<const GlobalSpec* const> out_specs, int rank) {
@@ -32,8 +57,8 @@ Dims output_strides(const OpDef& op, const Dims& shape, std::span<const Array* c
   if (op.layout == Layout::kLikeInput) {
     for (auto* a : in)
       if (a->defined() && a->shape == shape) {
-        if (!a->is_contiguous() && a->is_dense()) return a->strides;
-        return contiguous_strides(shape);
+        if (a->is_contiguous()) return contiguous_strides(shape);
+        return a->is_dense() ? a->strides : dense_in_order_of(*a);
       }
     // Images of another size keep their channels where they were.
     if (shape.size() == 4)

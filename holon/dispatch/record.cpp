@@ -5,7 +5,9 @@
 #include <typeinfo>
 
 #include "holon/boxing/events.h"
+#include "holon/dispatch/stretch.h"
 #include "holon/op_names/cast.h"
+#include "holon/op_names/shape.h"
 #include "holon/tensor/parameter.h"
 
 namespace holon {
@@ -51,6 +53,11 @@ class OpNode final : public Node {
     if (parameters_) as_in_forward.emplace(*parameters_);
     op_.grad(g);
     return std::move(g.dx_);
+  }
+
+  std::optional<Stretch> stretch() const override {
+    if (&op_ != &op::slice.def()) return std::nullopt;
+    return stretch_of(AttrReader(op_, attrs_), in_meta_[0].shape);
   }
 
   void free_saved() override {

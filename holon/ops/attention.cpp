@@ -350,6 +350,7 @@ HOLON_OP(
     .flops([](const CallShapes& c) { return attention_flops(c, 0, 1, 1); })
     .hidden()
     .infer(attention_infer)
+    .layout(Layout::kLikeInput)  // heads that were cut out of rows go back there without a copy
     .rule(attention_rule)
     .communicates([](const KernelCall& c) { return sequence_is_split(c, 0, 1); })
     .kernel([](KernelCall& c) { attention_kernel(c, options_of(c, 0, 1, 3)); })
@@ -371,6 +372,7 @@ HOLON_OP(attention_backward,
     .flops([](const CallShapes& c) { return attention_flops(c, 1, 3, 2); })
     .hidden()
     .infer(attention_backward_infer)
+    .layout(Layout::kLikeInput)
     .rule(attention_backward_rule)
     .linear_in({0})
     .communicates([](const KernelCall& c) { return sequence_is_split(c, 1, 2); })
@@ -385,6 +387,7 @@ HOLON_OP(
     .hidden()
     .random()
     .infer(attention_infer)
+    .layout(Layout::kLikeInput)  // heads that were cut out of rows go back there without a copy
     .rule(attention_rule)
     .communicates([](const KernelCall& c) { return sequence_is_split(c, 0, 1); })
     .kernel([](KernelCall& c) { attention_kernel(c, with_dropout(c, options_of(c, 0, 1, 3))); })
@@ -414,6 +417,7 @@ HOLON_OP(
     .flops([](const CallShapes& c) { return attention_flops(c, 1, 3, 2); })
     .hidden()
     .infer(attention_backward_infer)
+    .layout(Layout::kLikeInput)
     .rule(attention_backward_rule)
     .linear_in({0})
     .communicates([](const KernelCall& c) { return sequence_is_split(c, 1, 2); })

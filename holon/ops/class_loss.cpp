@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "holon/dispatch/autocast.h"
 #include "holon/internal_ops/class_loss.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/loss.h"
@@ -144,7 +145,10 @@ std::pair<int64_t, int64_t> classes_of_part(int64_t classes, std::span<const int
   return {begin, begin + size};
 }
 
+// Under autocast it is float32, as of logits that were cast to it; they are not, since the kernels read two-byte logits
+// and compute in float32.
 Tensor result(const BodyCall& c, const Tensor& loss) {
+  if (autocast_mode().enabled) return loss;
   return loss.dtype() == c.in(0).dtype() ? loss : cast(loss, c.in(0).dtype());
 }
 
@@ -180,7 +184,6 @@ HOLON_OP(cross_entropy,
          "[n, d...]), times the class's weight; rows with target ignore_index do not count. A floating point target of "
          "input's shape holds probabilities of all classes. Logits that are split by classes are not moved.",
          "cross_entropy(ones(2, 3), zeros(2, dtype=int64))")
-    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       Tensor x = c.in(0), t = c.in(1);
@@ -214,7 +217,6 @@ HOLON_OP(cross_entropy,
 HOLON_OP(sparse_softmax_cross_entropy, "sparse_softmax_cross_entropy(Tensor logits, Tensor label) -> Tensor")
     .doc("-log softmax(logits)[label] of each row, for logits [..., c] and labels [...].",
          "sparse_softmax_cross_entropy(ones(2, 3), zeros(2, dtype=int64))")
-    .autocast(Autocast::kFloat32)
     .function_only()
     .body([](BodyCall& c) {
       check_target(c, c.in(0));
@@ -225,7 +227,6 @@ HOLON_OP(
     cross_entropy_rows,
     "cross_entropy_rows(Tensor logits, Tensor target, int ignore_index, float label_smoothing) -> (Tensor, Tensor)")
     .doc("The loss of each row, and the logarithm of its sum of exponentials.")
-    .autocast(Autocast::kFloat32)
     .hidden()
     .infer([](Infer& c) {
       rows_infer(c);

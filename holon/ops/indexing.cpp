@@ -20,7 +20,6 @@
 #include "holon/ops/create.h"
 #include "holon/ops/index_axes.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/slice_range.h"
 #include "holon/ops/sort.h"
 #include "holon/ops/to_global.h"
 #include "holon/ops/whole.h"
@@ -40,10 +39,10 @@ int64_t wrapped(int64_t at, int64_t n, int axis) {
   return at < 0 ? at + n : at;
 }
 
-ops::SliceRange range_of(const indexing::Slice& s, int64_t n) {
+SliceRange range_of(const indexing::Slice& s, int64_t n) {
   if (s.step <= 0)
     fail_value("a slice of a tensor must have a step of at least 1, got {}. Use flip() to reverse an axis.", s.step);
-  return ops::slice_range(s.start, s.stop, s.step, n);
+  return slice_range(s.start, s.stop, s.step, n);
 }
 
 // How many axes of x an index takes up.
@@ -62,7 +61,7 @@ struct Key {
   // result.
   struct Axis {
     int of;  // the axis of x, -1: new
-    ops::SliceRange range;
+    SliceRange range;
     bool kept;
   };
   std::vector<Axis> axes;
@@ -84,7 +83,7 @@ Key read_key(const Tensor& x, const std::vector<Index>& given) {
     fail_index(fmt::format("{} indices for a tensor of {} axes, shape {}.", taken, x.ndim(), x.shape()));
   Key key;
   int d = 0, kept = 0;
-  auto keep = [&](ops::SliceRange r) {
+  auto keep = [&](SliceRange r) {
     key.axes.push_back({d, r, true});
     ++d, ++kept;
   };

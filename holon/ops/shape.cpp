@@ -14,7 +14,6 @@
 #include "holon/ops/cast.h"
 #include "holon/ops/create.h"
 #include "holon/ops/shape.h"
-#include "holon/ops/slice_range.h"
 #include "holon/ops/to_global.h"
 #include "holon/registry/op_def.h"
 

@@ -1,11 +1,13 @@
 // The tape: a node for each recorded op, with edges towards the leaves.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "holon/base/ref.h"
+#include "holon/base/slice_range.h"
 #include "holon/base/small_vec.h"
 #include "holon/tensor/tensor.h"
 
@@ -68,6 +70,10 @@ class Node : public RefCounted {
   virtual TensorVec backward(std::span<const Tensor> grads) = 0;
   // Drops what was kept; a later backward() raises.
   virtual void free_saved() = 0;
+
+  // Where the output is in the only input, if it is a stretch of that. backward() puts the gradient into zeros; if the
+  // stretches of one tensor are the whole of it, their gradients can be joined instead.
+  virtual std::optional<Stretch> stretch() const { return std::nullopt; }
 
   SmallVec<Edge, 3> edges;
   SmallVec<DType, 4> output_dtypes;  // their gradients' too

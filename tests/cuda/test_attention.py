@@ -88,6 +88,16 @@ def test_devices_with_less_shared_memory(native, dtype, d, e, p):
         set_kb(227)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("d, t, s", [(64, 130, 70), (128, 9, 65)])
+def test_as_many_blocks_as_multiprocessors(native, dtype, d, t, s):
+    """Heads for all multiprocessors of any device, and one too few: from there on tiles have twice the rows."""
+    processors = flow.cuda.get_device_properties(0)[4]
+    blocks = -(-t // 128)
+    for heads in (-(-processors // blocks), (processors - 1) // blocks):
+        check(native, dtype, (1, heads, t, d), (1, heads, s, d), is_causal=t < s, dropout_p=0.2, seed=5)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("t, s", [(1, 1), (1, 130), (130, 1), (64, 64), (65, 129), (16, 128), (3, 200)])
 @pytest.mark.parametrize("causal", [False, True])

@@ -1,8 +1,16 @@
 """Devices as programs see them."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 import holon as flow
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import ranks  # noqa: E402
 
 
 def test_devices():
@@ -89,3 +97,19 @@ def test_an_events_wait_raises_what_was_found_wrong():
         flow.embedding(flow.ones(4, 2, device="cuda"), flow.tensor([7], device="cuda"))
         event.record()
         event.synchronize()
+
+
+@pytest.mark.skipif("emulated" not in os.environ.get("HOLON_CUDA_LIBRARY", ""), reason="the driver is the machine's")
+@pytest.mark.parametrize(
+    "driver, found", [(12080, "the driver here knows CUDA up to 12.8"), (0, "there is no driver here")]
+)
+def test_a_driver_that_is_too_old(driver, found):
+    done = subprocess.run(
+        [sys.executable, "-c", "import holon; holon.ones(2, device='cuda')"],
+        env=ranks.environment(EMULATED_DRIVER=driver),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert f"built with CUDA 13.0, which needs driver 580 or newer; {found}. Install a newer driver" in done.stderr

@@ -43,6 +43,25 @@ def test_dtypes_of_results(low):
     assert holon.matmul(x, w.transpose(0, 1)).dtype == F32
 
 
+@pytest.mark.parametrize("low", [F16, BF16])
+@pytest.mark.parametrize("options", [{}, {"reduction": "sum", "label_smoothing": 0.1}, {"weight": [1.0, 2.0, 0.5]}])
+def test_cross_entropy_reads_two_byte_logits(low, options):
+    """As float32 logits with the same values, without a float32 copy of them: the loss has the same bits, and the
+    gradient those of its values rounded."""
+    options = {k: holon.tensor(v) if k == "weight" else v for k, v in options.items()}
+    target = holon.tensor([0, 2, 1, 1])
+    values = holon.randn(4, 3).to(low)
+    with holon.autocast(dtype=low):
+        x = values.detach().requires_grad_()
+        loss = nn.functional.cross_entropy(x, target, **options)
+        loss.backward()
+    wide = values.float().requires_grad_()
+    wanted = nn.functional.cross_entropy(wide, target, **options)
+    wanted.backward()
+    assert loss.dtype == F32 and loss.item() == wanted.item()
+    assert x.grad.dtype == low and x.grad.tolist() == wide.grad.to(low).tolist()
+
+
 def test_regions_nest_and_decorate():
     x = holon.ones(4, 4)
 

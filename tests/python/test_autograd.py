@@ -1,9 +1,11 @@
 """Gradient modes, grad, and functions with a backward of their own."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
+from harness import ranks
 
 import holon
 from holon.autograd import Function, grad
@@ -372,3 +374,59 @@ def test_gradients_of_hooks_and_functions_are_brought_to_the_dtype():
     x.register_hook(lambda g: g.double())
     Widens.apply(x).sum().backward()
     assert x.grad.dtype == holon.float32 and x.grad.tolist() == [2, 2, 2]
+
+
+def gradient_by_parts(parts, weights, rest=()):
+    """x's gradient where the sum of each part of x * 2, times a weight, is differentiated."""
+    x = holon.randn(4, 6, 3, requires_grad=True)
+    y = x * 2
+    total = sum((take(y) * w).sum() for take, w in zip(parts, weights))
+    for more in rest:
+        total = total + more(y)
+    total.backward()
+    wanted = np.zeros((4, 6, 3), np.float32)
+    for take, w in zip(parts, weights):
+        take(wanted)[...] += 2 * w
+    return x.grad.numpy(), wanted
+
+
+def test_gradients_of_stretches_are_joined():
+    whole = [lambda y: y[:, 2:3], lambda y: y[:, :2], lambda y: y[:, 3:]]
+    got, wanted = gradient_by_parts(whole, (1, 2, 3))
+    np.testing.assert_array_equal(got, wanted)
+    got, wanted = gradient_by_parts(whole, (1, 2, 3), [lambda y: y.sum()])
+    np.testing.assert_array_equal(got, wanted + 2)
+    for parts in (
+        whole[:2],  # a gap at the end
+        [*whole, whole[0]],  # one twice
+        [whole[0], lambda y: y[:2], lambda y: y[2:]],  # of two axes
+        [lambda y: y[:, ::2], lambda y: y[:, 1::2]],
+        [lambda y: y[:, 3:3], lambda y: y[:, :3], lambda y: y[:, 3:]],
+    ):
+        got, wanted = gradient_by_parts(parts, (1, 2, 3, 4))
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_chunk_gives_its_gradient_back_in_one_piece(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import holon as flow\n"
+        "x = flow.randn(4, 6, requires_grad=True)\n"
+        "a, b, c = (x * 2).chunk(3, 1)\n"
+        "(a * b - c).sum().backward()\n"
+    )
+    done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=tmp_path / "trace.json")
+    assert done.returncode == 0, done.stderr
+    names = [e.get("name") for e in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]]
+    assert names.count("cat") == 1 and "slice_backward" not in names
+
+
+def test_second_derivatives_through_chunks():
+    x = holon.randn(4, 6, requires_grad=True)
+    a, b = (x * x).chunk(2, 1)
+    (g,) = holon.autograd.grad((a * b).sum(), [x], create_graph=True)
+    (h,) = holon.autograd.grad(g.sum(), [x])
+    v = x.detach().numpy()
+    left, right = v[:, :3], v[:, 3:]
+    wanted = np.concatenate([2 * right**2 + 4 * left * right, 2 * left**2 + 4 * left * right], 1)
+    np.testing.assert_allclose(h.numpy(), wanted, rtol=1e-5, atol=1e-5)

@@ -289,6 +289,14 @@ class Launcher {
     if (!o_.simulate.empty()) ours["HOLON_SIMULATE"] = o_.simulate;
     // Threads that wait spin for about 0.2 ms and then sleep: ranks share the cores.
     if (!std::getenv("GOMP_SPINCOUNT")) ours["GOMP_SPINCOUNT"] = "20000";
+    // A rank on a CUDA device has a stream for its work, one for each axis of ranks and one for each neighbour in a
+    // pipeline: they must not share hardware queues (8 by default), in which one that waits for a peer holds up the
+    // others, and no kernel may be loaded while another waits. NCCL starts the calls of all communicators in the same
+    // order on each device.
+    for (auto [name, value] : {std::pair{"CUDA_DEVICE_MAX_CONNECTIONS", "32"},
+                               {"CUDA_MODULE_LOADING", "EAGER"},
+                               {"NCCL_LAUNCH_ORDER_IMPLICIT", "1"}})
+      if (!std::getenv(name)) ours[name] = value;
     if (!std::getenv("OMP_NUM_THREADS"))
       ours["OMP_NUM_THREADS"] = std::to_string(std::max(1, cores / o_.nproc_per_node));
     std::vector<std::string> result;

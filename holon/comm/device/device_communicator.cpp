@@ -27,7 +27,8 @@ std::array<DeviceCommunicatorFactory*, kMaxDeviceTypes> factories{};
 std::atomic<bool> any_failed{false};
 
 struct DevicePart {
-  int overlapping = 0;  // scopes
+  int overlapping = 0;                      // scopes
+  DeviceCommunicator* last_call = nullptr;  // of the outermost scope
   RecordedCalls* recording = nullptr;
   using Group = std::pair<DeviceType, std::vector<int>>;
   std::map<Group, std::unique_ptr<DeviceCommunicator>> known;  // nullptr: there is no way
@@ -96,9 +97,15 @@ void check_device_communication() {
   check_device_links();
 }
 
-DeviceOverlapScope::DeviceOverlapScope() { ++Context::current().part<DevicePart>().overlapping; }
+DeviceOverlapScope::DeviceOverlapScope() {
+  auto& part = Context::current().part<DevicePart>();
+  if (part.overlapping++ == 0) part.last_call = nullptr;
+}
 DeviceOverlapScope::~DeviceOverlapScope() { --Context::current().part<DevicePart>().overlapping; }
 bool DeviceCommunicator::overlaps() { return Context::current().part<DevicePart>().overlapping > 0; }
+DeviceCommunicator* DeviceCommunicator::follows_in_overlap() {
+  return std::exchange(Context::current().part<DevicePart>().last_call, this);
+}
 bool device_overlap_wanted() { return settings::text("HOLON_OVERLAP") != "0"; }
 
 void join_device_communication() {

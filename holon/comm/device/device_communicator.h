@@ -70,6 +70,9 @@ class DeviceCommunicator {
  protected:
   DeviceCommunicator(std::vector<int> ranks, int index) : ranks_(std::move(ranks)), index_(index) {}
   static bool overlaps();  // in a DeviceOverlapScope
+  // Notes that this one's call is the last one of the scope; returns whose the one before was, nullptr at first. Calls
+  // of one scope may read each other's results.
+  DeviceCommunicator* follows_in_overlap();
 
  private:
   virtual void do_all_reduce(const CallInfo& info, const void* in, void* out, int64_t count, DType dtype) = 0;

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "holon/base/index.h"
+#include "holon/dispatch/stretch.h"
 #include "holon/graph/ir/readers.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/fuse.h"
@@ -43,17 +44,10 @@ class Slices {
   // The piece of an axis that a slice_backward puts into zeros; false if it is none, or has gaps.
   bool piece(NodeId n, NodeId root, int* axis, Piece* p) {
     const Node& x = node(n);
-    const Dims& whole = g_.value(x.out[0]).shape;
-    const AttrReader a(*x.op, x.attrs);
-    const int dim = normalize_axis(a.i("dim"_attr), whole.size(), "slice_backward");
-    if (a.i("step"_attr) != 1 || (*axis >= 0 && *axis != dim)) return false;
-    auto place = [&](AttrName name, int64_t otherwise) {
-      if (!a.has(name)) return otherwise;
-      const int64_t v = a.i(name);
-      return std::clamp<int64_t>(v < 0 ? v + whole[dim] : v, 0, whole[dim]);
-    };
-    *axis = dim;
-    *p = {n, place("start"_attr, 0), place("end"_attr, whole[dim])};
+    const auto at = stretch_of(AttrReader(*x.op, x.attrs), g_.value(x.out[0]).shape);
+    if (!at || (*axis >= 0 && *axis != at->axis)) return false;
+    *axis = at->axis;
+    *p = {n, at->begin, at->end};
     return alike(x.in[0], node(root).out[0]) && readers_.may_read_later(g_, n, root);
   }
 

@@ -17,6 +17,7 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/kernels/cuda/event_driver.h"
@@ -49,8 +50,8 @@ struct Staging {
 
 // What one rank has on one device. When the rank ends the next one takes it over: the driver may be gone then.
 struct RankDevice {
-  cudaStream_t stream = nullptr, communication = nullptr;
-  cudaEvent_t computed = nullptr, communicated = nullptr, crossed = nullptr;
+  cudaStream_t stream = nullptr;
+  cudaEvent_t crossed = nullptr;
   FaultReport* faults = nullptr;
   Staging staging;
   bool recording = false;
@@ -103,8 +104,7 @@ bool take_over(int index, RankDevice* d) {
   std::lock_guard lock(left.mutex);
   auto& devices = at_index(left.of, index);
   for (size_t i = 0; i < devices.size(); ++i) {
-    const auto idle = [](cudaStream_t s) { return !s || cudaStreamQuery(s) == cudaSuccess; };
-    if (!idle(devices[i].stream) || !idle(devices[i].communication)) {
+    if (cudaStreamQuery(devices[i].stream) != cudaSuccess) {
       cudaGetLastError();
       continue;
     }
@@ -150,27 +150,6 @@ cudaStream_t use_device(int index) {
   return current_stream = rank_device(index).stream;
 }
 cudaStream_t stream() { return current_stream; }
-cudaStream_t communication_stream() {
-  RankDevice& d = rank_device(current_index);
-  if (!d.communication) [[unlikely]] {
-    check(cudaStreamCreateWithFlags(&d.communication, cudaStreamNonBlocking), "cudaStreamCreate");
-    check(cudaEventCreateWithFlags(&d.computed, cudaEventDisableTiming), "cudaEventCreate");
-    check(cudaEventCreateWithFlags(&d.communicated, cudaEventDisableTiming), "cudaEventCreate");
-  }
-  return d.communication;
-}
-void wait_for_compute() {
-  const cudaStream_t to = communication_stream();
-  RankDevice& d = rank_device(current_index);
-  check(cudaEventRecord(d.computed, d.stream), "cudaEventRecord");
-  check(cudaStreamWaitEvent(to, d.computed, 0), "cudaStreamWaitEvent");
-}
-void compute_waits_for_communication() {
-  const cudaStream_t from = communication_stream();
-  RankDevice& d = rank_device(current_index);
-  check(cudaEventRecord(d.communicated, from), "cudaEventRecord");
-  check(cudaStreamWaitEvent(d.stream, d.communicated, 0), "cudaStreamWaitEvent");
-}
 int device_index() { return current_index; }
 int device_in_use() { return used_index.load(std::memory_order_relaxed); }
 int multiprocessors() { return at_index(processor_counts(), current_index); }
@@ -534,14 +513,29 @@ void used_on_stream(const Array& a, cudaStream_t stream) {
 
 namespace {
 
+// What an error at the start says, with the versions of the driver and of the toolkit that this was built with.
+std::string driver_text(cudaError_t error) {
+  std::string text = cudaGetErrorString(error);
+  if (error != cudaErrorInsufficientDriver && error != cudaErrorSystemDriverMismatch) return text;
+  int driver = 0;  // the newest CUDA that it knows; 0: there is none
+  cudaDriverGetVersion(&driver);
+  const auto version = [](int v) { return fmt::format("{}.{}", v / 1000, v % 1000 / 10); };
+  // https://docs.nvidia.com/deploy/cuda-compatibility: the first driver of each major version.
+  constexpr int kMajor = CUDART_VERSION / 1000, kFirst = kMajor == 12 ? 525 : 580;
+  return fmt::format(
+      "{}. This backend is built with CUDA {}, which needs driver {} or newer; {}. Install a newer driver, or build "
+      "with a toolkit that yours knows (12.4 or newer).",
+      text, version(CUDART_VERSION), kFirst,
+      driver ? fmt::format("the driver here knows CUDA up to {}", version(driver)) : "there is no driver here");
+}
+
 // Of a process that was forked from one that used a device, CUDA answers with an error, too.
 DeviceRuntime* start(DeviceType type, std::string* why_not) {
   own_type = type;
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) {
-    *why_not =
-        error == cudaSuccess ? "CUDA finds no device" : std::string("CUDA reports: ") + cudaGetErrorString(error);
+    *why_not = error == cudaSuccess ? "CUDA finds no device" : "CUDA reports: " + driver_text(error);
     cudaGetLastError();
     return nullptr;
   }

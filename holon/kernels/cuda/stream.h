@@ -30,12 +30,29 @@ int multiprocessors();
 // What a block may have of shared memory on the current device, where its kernel asks for it.
 size_t shared_bytes_of_block();
 
-// The rank's second stream of the current device, for communication in parallel with computation. Made on first use.
-cudaStream_t communication_stream();
-// What is put on the communication stream from here on begins after all that the compute stream has now...
-void wait_for_compute();
-// ... and the other way round. Neither waits on the host.
-void compute_waits_for_communication();
+// A stream beside the rank's, for communication in parallel with computation. Each communicator has its own: sums along
+// one axis of ranks do not queue behind those along another.
+class CommunicationStream {
+ public:
+  explicit CommunicationStream(int device_index);
+  // Leaves it to the next one, since the driver may be gone.
+  ~CommunicationStream();
+  CommunicationStream(const CommunicationStream&) = delete;
+  CommunicationStream& operator=(const CommunicationStream&) = delete;
+
+  cudaStream_t get() const { return stream_; }
+  // What is put on it from here on begins after all that the compute stream, stream(), has now...
+  void wait_for_compute();
+  // ... and the other way round. None of these waits on the host.
+  void compute_waits();
+  void wait_for(CommunicationStream& other);
+
+ private:
+  const int device_index_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t computed_ = nullptr, communicated_ = nullptr;
+};
+
 // The array's memory is used on another stream: freed, it is given to others only when that is done.
 void used_on_stream(const Array& a, cudaStream_t stream);
 

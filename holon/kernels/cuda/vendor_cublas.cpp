@@ -124,9 +124,10 @@ Plan make_plan(const Product& p, const Key& key, const void* bias) {
   cublasLtMatmulPreferenceOpaque_t preference;
   check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
   set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
-  // Parts of a sum are added up in float32 and rounded once.
-  set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+  // Parts of a sum are added up in float32 at least, and rounded once.
+  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (size_bytes(p.result) >= sizeof(float)) reductions |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   auto bytes = [&](int shift) { return uint32_t{1} << (key.alignment >> shift & 15); };
   set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(4));
   set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes(0));

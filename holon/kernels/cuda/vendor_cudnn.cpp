@@ -151,8 +151,23 @@ cudnnTensorDescriptor_t tensor(const int32_t* sizes, const Key& key) {
   return d;
 }
 
+// Those that transform windows, and so lose some bits of what a sum of products has.
+bool transforms(cudnnConvolutionFwdAlgo_t a) {
+  return a == CUDNN_CONVOLUTION_FWD_ALGO_FFT || a == CUDNN_CONVOLUTION_FWD_ALGO_FFT_TILING ||
+      a == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD || a == CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED;
+}
+bool transforms(cudnnConvolutionBwdDataAlgo_t a) {
+  return a == CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT || a == CUDNN_CONVOLUTION_BWD_DATA_ALGO_FFT_TILING ||
+      a == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD || a == CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD_NONFUSED;
+}
+bool transforms(cudnnConvolutionBwdFilterAlgo_t a) {
+  return a == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT || a == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT_TILING ||
+      a == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD || a == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_WINOGRAD_NONFUSED;
+}
+
 // The first that works within the memory, one with the same bits in every run before others. What is found holds for
-// the kind of arithmetic that it names, which need not be the requested one. exact: no tensor cores.
+// the kind of arithmetic that it names, which need not be the requested one. exact: neither tensor cores nor
+// transforms.
 template <class Perf>
 void choose(const Perf* found, int count, bool exact, Plan& plan) {
   for (const bool deterministic : {true, false})
@@ -160,7 +175,9 @@ void choose(const Perf* found, int count, bool exact, Plan& plan) {
       const Perf& f = found[i];
       if (f.status != CUDNN_STATUS_SUCCESS || f.memory > kMostWorkspace) continue;
       if (deterministic && f.determinism != CUDNN_DETERMINISTIC) continue;
-      if (exact && (f.mathType == CUDNN_TENSOR_OP_MATH || f.mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION))
+      if (exact &&
+          (f.mathType == CUDNN_TENSOR_OP_MATH || f.mathType == CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION ||
+           transforms(f.algo)))
         continue;
       if (!exact) check(library().cudnnSetConvolutionMathType(plan.conv, f.mathType), "cudnnSetConvolutionMathType");
       plan.algo = static_cast<int>(f.algo);

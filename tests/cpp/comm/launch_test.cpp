@@ -54,6 +54,16 @@ TEST(Launch, EnvironmentOfRanks) {
   EXPECT_HAS(p.output(), "1 1 2 2 0 127.0.0.1 cuda 3 --nproc_per_node 9\n");
 }
 
+TEST(Launch, RanksHaveQueuesForTheirStreamsUnlessTheUserSaysOtherwise) {
+  const char* print = "echo \"$CUDA_DEVICE_MAX_CONNECTIONS $CUDA_MODULE_LOADING $NCCL_LAUNCH_ORDER_IMPLICIT\"";
+  Process alone(launch({"-n", "1", "sh", "-c", print}), {});
+  EXPECT_EQ(alone.wait(), 0);
+  EXPECT_HAS(alone.output(), "32 EAGER 1\n");
+  Process told(launch({"-n", "1", "sh", "-c", print}), {{"CUDA_DEVICE_MAX_CONNECTIONS", "1"}});
+  EXPECT_EQ(told.wait(), 0);
+  EXPECT_HAS(told.output(), "1 EAGER 1\n");
+}
+
 TEST(Launch, TwoNodesOnOneMachine) {
   int port = free_port();
   auto node = [&](const char* rank) {

@@ -91,10 +91,10 @@ TEST(Autocast, GlobalTensorsToo) {
 
 TEST(Autocast, MainOpsHaveTheirClass) {
   for (const char* op : {"matmul", "linear", "conv2d"}) EXPECT_EQ(find_op(op).autocast, Autocast::kLower) << op;
-  for (const char* op : {"softmax", "log_softmax", "cross_entropy", "layer_norm", "sum", "mean", "exp", "mse_loss"})
+  for (const char* op : {"softmax", "log_softmax", "nll_loss", "layer_norm", "sum", "mean", "exp", "mse_loss"})
     EXPECT_EQ(find_op(op).autocast, Autocast::kFloat32) << op;
   for (const char* op : {"cat", "where"}) EXPECT_EQ(find_op(op).autocast, Autocast::kPromote) << op;
-  EXPECT_EQ(find_op("relu").autocast, Autocast::kNone);
+  for (const char* op : {"relu", "cross_entropy"}) EXPECT_EQ(find_op(op).autocast, Autocast::kNone) << op;
 }
 
 TEST(Autocast, OnlyOpsOfSeveralTensorsBringThemToOneDtype) {

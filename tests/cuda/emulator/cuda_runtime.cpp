@@ -321,8 +321,17 @@ extern "C" void emulated_strict(int strict) {
 extern "C" long emulated_launch_count() { return launches.load(); }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 0;
+  int driver = 0;
+  cudaDriverGetVersion(&driver);
+  if (driver < CUDART_VERSION) return result(cudaErrorInsufficientDriver);
   *count = Memory::get().count();
   return result(*count ? cudaSuccess : cudaErrorNoDevice);
+}
+// EMULATED_DRIVER: the newest CUDA that it knows, as CUDART_VERSION counts; 0: there is none.
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = setting("EMULATED_DRIVER", CUDART_VERSION);
+  return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int index) {
   if (index < 0 || index >= Memory::get().count()) return result(cudaErrorInvalidDevice);

@@ -19,6 +19,8 @@
 
 #include "emulator.h"
 
+#define CUDART_VERSION 13000
+
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
@@ -26,6 +28,7 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorNoDevice = 100,
   cudaErrorInsufficientDriver = 35,
+  cudaErrorSystemDriverMismatch = 803,
   cudaErrorPeerAccessAlreadyEnabled = 704,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
@@ -85,6 +88,7 @@ struct cudaDeviceProp {
 };
 
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);

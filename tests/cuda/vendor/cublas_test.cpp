@@ -110,14 +110,16 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
 }
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t,
-                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int asked,
                                               cublasLtMatmulHeuristicResult_t* results, int* count) {
   EXPECT_GE(asked, 1);
   EXPECT_GE(get<uint64_t>(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES), kWorkspace);
   // What was added up in two bytes would be rounded several times.
+  const auto type = static_cast<cudaDataType_t>(get<uint32_t>(d, CUBLASLT_MATRIX_LAYOUT_TYPE));
+  const uint32_t wide = type == CUDA_R_32F || type == CUDA_R_64F ? CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE : 0;
   EXPECT_EQ(get<uint32_t>(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK),
-            static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
+            CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE | wide);
   results[0] = {};
   const cublasLtMatmulPreferenceAttributes_t which[] = {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
                                                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

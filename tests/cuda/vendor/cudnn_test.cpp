@@ -89,10 +89,18 @@ constexpr size_t kWorkspace = 1 << 20;
 cudnnMathType_t expected_math = CUDNN_DEFAULT_MATH;
 int runs = 0;
 
+cudnnConvolutionFwdAlgo_t winograd(cudnnConvolutionFwdAlgo_t) { return CUDNN_CONVOLUTION_FWD_ALGO_WINOGRAD_NONFUSED; }
+cudnnConvolutionBwdDataAlgo_t winograd(cudnnConvolutionBwdDataAlgo_t) {
+  return CUDNN_CONVOLUTION_BWD_DATA_ALGO_WINOGRAD;
+}
+cudnnConvolutionBwdFilterAlgo_t winograd(cudnnConvolutionBwdFilterAlgo_t) {
+  return CUDNN_CONVOLUTION_BWD_FILTER_ALGO_FFT_TILING;
+}
+
 template <class Perf>
 cudnnStatus_t offer(cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t w, cudnnConvolutionDescriptor_t conv,
                     cudnnTensorDescriptor_t y, int most, int* count, Perf* found) {
-  EXPECT_GE(most, 4);
+  EXPECT_GE(most, 6);
   const Sizes xs = read(x), ys = read(y);
   int want[kMost] = {};
   EXPECT_EQ(REAL(cudnnGetConvolutionNdForwardOutputDim)(conv, x, w, xs.axes, want), CUDNN_STATUS_SUCCESS);
@@ -113,11 +121,13 @@ cudnnStatus_t offer(cudnnTensorDescriptor_t x, cudnnFilterDescriptor_t w, cudnnC
   p.mathType = window.math == CUDNN_FMA_MATH ? CUDNN_TENSOR_OP_MATH : CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
   found[3] = p;
   expected_math = window.math == CUDNN_FMA_MATH ? CUDNN_FMA_MATH : p.mathType;
-  p.algo = static_cast<decltype(p.algo)>(2);
+  p.algo = winograd(p.algo);
   p.mathType = window.math;
-  p.memory = kWorkspace;
   found[4] = p;
-  *count = std::min(most, 5);
+  p.algo = static_cast<decltype(p.algo)>(0);
+  p.memory = kWorkspace;
+  found[5] = p;
+  *count = 6;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -168,7 +178,7 @@ void expect_factors(const void* one, const void* zero, cudnnDataType_t type) {
 }
 void expect_choice(int algo, cudnnConvolutionDescriptor_t conv, void* workspace, size_t bytes) {
   const bool exact = Window(conv).math == CUDNN_FMA_MATH;
-  EXPECT_EQ(algo, exact ? 2 : 1);
+  EXPECT_EQ(algo, exact ? 0 : 1);
   EXPECT_EQ(bytes, exact ? kWorkspace : 0u);
   EXPECT_EQ(workspace != nullptr, exact);
   ++runs;

@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "holon/array/device_backend.h"
@@ -61,7 +62,10 @@ class Watch {
 class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
  public:
   NcclCommunicator(std::span<const int> ranks, int index, const std::byte* id, int device_index, bool wire = false)
-      : DeviceCommunicator({ranks.begin(), ranks.end()}, index), device_index_(device_index), world_(shared_world()) {
+      : DeviceCommunicator({ranks.begin(), ranks.end()}, index),
+        device_index_(device_index),
+        world_(shared_world()),
+        wire_(wire) {
     BlockingScope unlocked;
     if (wire) {  // on a thread that does nothing else, and is left alone if nobody comes
       cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -82,7 +86,7 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     Watch::get().remove(this);
     // What nobody takes would go on for ever.
-    if (own_ && !failed_.load() && under_way()) nccl::abort(handle_);
+    if (wire_ && !failed_.load() && under_way()) nccl::abort(handle_);
   }
 
   void check() override {
@@ -96,7 +100,7 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
     if (!unjoined_) return;
     unjoined_ = false;
     cuda::use_device(device_index_);
-    cuda::compute_waits_for_communication();
+    stream_->compute_waits();
     check();
   }
 
@@ -122,7 +126,7 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
     p.awaited = true;
     cuda::check(cudaStreamWaitEvent(cuda::stream(), p.done, 0), "cudaStreamWaitEvent");
   }
-  void uses(const Array& a) override { cuda::used_on_stream(a, own_); }
+  void uses(const Array& a) override { cuda::used_on_stream(a, stream_->get()); }
 
   void abort(const std::string& reason) override {
     {
@@ -203,8 +207,12 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
     cuda::use_device(device_index_);
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::check(cudaStreamIsCapturing(cuda::stream(), &status), "cudaStreamIsCapturing");
-    cuda::wait_for_compute();
-    const cudaStream_t s = cuda::communication_stream();
+    if (!stream_) stream_.emplace(device_index_);
+    stream_->wait_for_compute();
+    if (overlaps())
+      if (auto* before = static_cast<NcclCommunicator*>(follows_in_overlap()); before && before != this)
+        stream_->wait_for(*before->stream_);
+    const cudaStream_t s = stream_->get();
     unjoined_ = true;
     if (status != cudaStreamCaptureStatusNone) {
       // Nothing is under way, nor needs to be ended.
@@ -280,13 +288,12 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
 
   // The wire's stream, and a first message, with which the library connects the two: later ones wait for nobody.
   void connect() {
-    cuda::check(cudaStreamCreateWithFlags(&own_, cudaStreamNonBlocking), "cudaStreamCreate");
-    cuda::check(cudaEventCreateWithFlags(&computed_, cudaEventDisableTiming), "cudaEventCreate");
+    stream_.emplace(device_index_);
     void* word = nullptr;  // never given back, as that would wait for all work on the device
     constexpr size_t kBytes = 256;
     cuda::check(cudaMalloc(&word, kBytes), "cudaMalloc");
     std::string error = message(word, kBytes);
-    for (const int64_t began = now_ns(); error.empty() && cudaStreamQuery(own_) == cudaErrorNotReady;) {
+    for (const int64_t began = now_ns(); error.empty() && cudaStreamQuery(stream_->get()) == cudaErrorNotReady;) {
       cudaGetLastError();
       const int peer = at_index(ranks(), 1 - index());
       if (world_->host_of(peer) == world_->host_of(world_->rank()) && !world_->ended(peer).empty())
@@ -301,18 +308,18 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
   }
 
   std::string message(void* data, size_t bytes) {
-    return index() == 0 ? nccl::send(handle_, data, bytes, 1, own_) : nccl::receive(handle_, data, bytes, 0, own_);
+    return index() == 0 ? nccl::send(handle_, data, bytes, 1, stream_->get())
+                        : nccl::receive(handle_, data, bytes, 0, stream_->get());
   }
 
   template <class F>
   uint64_t pass(const CallInfo& info, F&& call) {
     check();
     cuda::use_device(device_index_);
-    cuda::check(cudaEventRecord(computed_, cuda::stream()), "cudaEventRecord");
-    cuda::check(cudaStreamWaitEvent(own_, computed_, 0), "cudaStreamWaitEvent");
+    stream_->wait_for_compute();
     Pending p{event(), event(), info.op, info.dtype, info.shape, false};
-    must_be_fine(info, to_library(call, own_));
-    cuda::check(cudaEventRecord(p.done, own_), "cudaEventRecord");
+    must_be_fine(info, to_library(call, stream_->get()));
+    cuda::check(cudaEventRecord(p.done, stream_->get()), "cudaEventRecord");
     std::lock_guard lock(mutex_);
     pending_.push_back(std::move(p));
     return ++passed_;
@@ -410,9 +417,9 @@ class NcclCommunicator final : public DeviceCommunicator, public DeviceWire {
   nccl::Handle handle_ = nullptr;
   bool unjoined_ = false;  // by the rank's own thread
   cudaEvent_t launching_ = nullptr;
-  cudaStream_t own_ = nullptr;  // of a wire
-  cudaEvent_t computed_ = nullptr;
-  uint64_t passed_ = 0;  // messages of a wire
+  const bool wire_;
+  std::optional<cuda::CommunicationStream> stream_;  // from the first call on
+  uint64_t passed_ = 0;                              // messages of a wire
   std::atomic<bool> failed_{false};
   std::timed_mutex calling_;  // the library, with the handle
   std::mutex mutex_;

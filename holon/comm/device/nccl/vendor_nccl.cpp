@@ -1,6 +1,8 @@
-// NCCL, loaded when ranks on devices first communicate, so that machines without it need none.
+// NCCL, loaded when ranks on devices first communicate, so that machines without it need none. Builds without its
+// header have no calls of it: data between devices then goes through the hosts' memory.
 #include "holon/comm/device/nccl/vendor_nccl.h"
 
+#if __has_include(<nccl.h>)
 #include <dlfcn.h>
 #include <nccl.h>
 
@@ -146,3 +148,31 @@ std::string trouble(Handle h) {
 void abort(Handle h) { library().CommAbort(comm_of(h)); }
 
 }  // namespace holon::comm::nccl
+
+#else
+
+namespace holon::comm::nccl {
+
+namespace {
+const std::string kMissing = "this build has no NCCL, since there was no nccl.h: ./dev build --cuda gets it";
+}
+
+std::string missing() { return kMissing; }
+std::string identity(int) { return {}; }
+void make_id(std::byte*) {}
+Handle start(std::span<const int>, int, const std::byte*) { return nullptr; }
+std::string all_reduce(Handle, const void*, void*, size_t, DType, cudaStream_t) { return kMissing; }
+std::string reduce_scatter(Handle, const void*, void*, size_t, DType, cudaStream_t) { return kMissing; }
+std::string all_gather(Handle, const void*, void*, size_t, DType, cudaStream_t) { return kMissing; }
+std::string broadcast(Handle, void*, size_t, int, cudaStream_t) { return kMissing; }
+std::string exchange(Handle, std::span<const DeviceMessage>, std::span<const DeviceMessage>, cudaStream_t) {
+  return kMissing;
+}
+std::string send(Handle, const void*, size_t, int, cudaStream_t) { return kMissing; }
+std::string receive(Handle, void*, size_t, int, cudaStream_t) { return kMissing; }
+std::string trouble(Handle) { return kMissing; }
+void abort(Handle) {}
+
+}  // namespace holon::comm::nccl
+
+#endif

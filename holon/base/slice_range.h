@@ -7,7 +7,7 @@
 
 #include "holon/base/ceil_div.h"
 
-namespace holon::ops {
+namespace holon {
 
 struct SliceRange {
   int64_t start, step, count;
@@ -22,4 +22,10 @@ inline SliceRange slice_range(std::optional<int64_t> start, std::optional<int64_
   return {from, step, to > from ? ceil_div(to - from, step) : 0};
 }
 
-}  // namespace holon::ops
+// A slice without gaps: [begin, end) of an axis of `size` elements.
+struct Stretch {
+  int axis;
+  int64_t begin, end, size;
+};
+
+}  // namespace holon
