@@ -103,8 +103,10 @@ def ours(name, mode, half, layout):
     optimizer = flow.optim.AdamW(model.parameters(), lr=1e-4)
     x, labels = data(flow, name)
     if WORLD > 1:
-        rows = (flow.sbp.split(0), flow.sbp.broadcast) if "dp" in layout else (flow.sbp.broadcast,) * 2
-        x, labels = (t.to_global(model.placements[0], rows) for t in (x, labels))
+        everywhere = (flow.sbp.broadcast,) * 2
+        rows = (flow.sbp.split(0), flow.sbp.broadcast) if "dp" in layout else everywhere
+        # All ranks drew the same batch.
+        x, labels = (t.to_global(model.placements[0], everywhere).to_global(sbp=rows) for t in (x, labels))
 
     def loss_of(x, labels):
         with flow.autocast(dtype=flow.bfloat16, enabled=half):
