@@ -225,11 +225,14 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
     return trace->op(op, attrs, inputs, outs);
   }
   if (op.view) {
-    Array array = *in[0];
-    ViewCall call(op, attrs, *in[0], infer.out_[0].shape);
-    op.view(call, array);
-    outs.push_back(Tensor::local(std::move(array)));
-    track_view(op, attrs, inputs[0], outs[0], false);
+    const Meta& out = infer.out_[0];
+    Ref<TensorImpl> made = new_view(op, attrs, inputs[0], out.shape, out.dtype, false);
+    made->array = *in[0];
+    ViewCall call(op, attrs, *in[0], out.shape);
+    op.view(call, made->array);
+    if (made->array.storage != in[0]->storage) is_no_view(*made);
+    made->become_local();
+    outs.push_back(Tensor(std::move(made)));
     return;
   }
   SmallVec<Array*, 3> out;
@@ -405,21 +408,26 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Sc
       t = std::move(redistributed);
     }
   }
+  Tracer* const trace = tracer();
+  if (op.view && !trace) {
+    const Meta& out = call.out[0];
+    Ref<TensorImpl> made = new_view(op, attrs, inputs[0], out.shape, out.dtype, call.redistributed != 0);
+    made->become_global(out.shape, out.dtype, call.signature.out[0]);
+    if (call.local.member) {
+      made->array = inputs[0].array();
+      ViewCall view(op, attrs, inputs[0].array(), call.local.out_shape[0]);
+      op.view(view, made->array);
+    }
+    outs.push_back(Tensor(std::move(made)));
+    return;
+  }
   for (size_t o = 0; o < call.out.size(); ++o)
     outs.push_back(Tensor::global({}, call.out[o].shape, call.out[o].dtype, call.signature.out[o]));
-  if (Tracer* trace = tracer()) [[unlikely]]
+  if (trace) [[unlikely]]
     return trace->op(op, attrs, inputs, outs);
-  if (op.view) track_view(op, attrs, inputs[0], outs[0], call.redistributed != 0);
   if (!call.local.member) return;
   SmallVec<const Array*, 4> in;
   for (auto& t : inputs) in.push_back(t.defined() ? &t.array() : &kUndefined);
-  if (op.view) {
-    Array& array = outs[0].impl()->array;
-    array = *in[0];
-    ViewCall view(op, attrs, *in[0], call.local.out_shape[0]);
-    op.view(view, array);
-    return;
-  }
   SmallVec<Array*, 3> out;
   Device device = call.signature.out[0]->placement.device();
   for (size_t o = 0; o < outs.size(); ++o) {

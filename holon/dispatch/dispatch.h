@@ -23,8 +23,9 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs);
 // The dtype that an op that promotes casts its inputs to. As in PyTorch, tensors without axes and numbers only lift the
 // category (bool < integer < floating point) of tensors with axes, and numbers that of all tensors.
 DType common_dtype(const OpDef& op, std::span<const Tensor> inputs, const Attrs& attrs);
-// The parts of it, for results that several ops make: the errors of a tensor that cannot be changed while ops are
-// recorded, and self = result, which takes its place on the tape too.
+// The parts of it, for results that several ops make: the error of a tensor that should be a view but is a copy, those
+// of one that cannot be changed while ops are recorded, and self = result, which takes its place on the tape too.
+void check_shows_input(const char* op, const Tensor& self);
 void check_in_place(const char* op, const Tensor& self);
 void write_in_place(const char* op, const Tensor& self, const Tensor& result);
 

@@ -85,9 +85,7 @@ Tensor copy_of(const Tensor& t) {
                                  t.dtype(), t.impl()->device);
   kernels::copy(t.array(), a);
   Tensor copy = t.is_global() ? Tensor::global(a, t.shape(), t.dtype(), t.spec()) : Tensor::local(a);
-  copy.impl()->requires_grad = t.requires_grad();
-  copy.impl()->grad_fn = t.impl()->grad_fn;
-  copy.impl()->output_index = t.impl()->output_index;
+  copy.impl()->set_grad_fn_of(*t.impl());
   return copy;
 }
 
@@ -95,9 +93,7 @@ void take_place_on_tape(const Tensor& self, const Tensor& result) {
   if (!grad_enabled() || !is_floating(self.dtype())) return;
   if (is_tracked_view(self)) return record_write(self, result);
   if (result.requires_grad()) {
-    self.impl()->requires_grad = true;
-    self.impl()->grad_fn = result.impl()->grad_fn;
-    self.impl()->output_index = result.impl()->output_index;
+    self.impl()->set_grad_fn_of(*result.impl());
   } else if (self.requires_grad()) {
     // The old value is gone, and its gradient is 0.
     std::array<Tensor, 1> overwritten{self};
@@ -132,6 +128,16 @@ void write_symbolic(Tracer& trace, const char* op, const Tensor& self, const Ten
 }
 
 }  // namespace
+
+void check_shows_input(const char* called, const Tensor& self) {
+  if (self.impl()->copied) [[unlikely]]
+    fail_runtime(
+        "{}_: the tensor {} is a copy, not a view of the tensor that it was made of, which is split along the axis "
+        "that "
+        "was cut and had to be redistributed; a write would not reach it. Write into that tensor by index (x[...] = "
+        "value), make the view of x.to_global(placement, broadcast), or change a clone().",
+        as_called(called), self.shape());
+}
 
 void check_in_place(const char* called, const Tensor& self) {
   const std::string_view op = as_called(called);
@@ -183,6 +189,7 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
     fail_runtime("{}_: several elements of the tensor {} are at one place in memory (after expand()). Change a clone() "
                  "instead.",
                  as_called(op.public_name()), self.shape());
+  check_shows_input(op.public_name(), self);
   const Tensor base = base_of(self);
   bool recording = grad_enabled() && (any_requires_grad(inputs) || (base.defined() && base.requires_grad()));
   if (recording) check_in_place(op.public_name(), self);

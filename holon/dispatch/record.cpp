@@ -105,10 +105,7 @@ void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::spa
   for (size_t o = 0; o < outputs.size(); ++o) {
     node->output_dtypes.push_back(outputs[o].dtype());
     if (!is_floating(outputs[o].dtype())) continue;
-    auto* impl = outputs[o].impl();
-    impl->requires_grad = true;
-    impl->grad_fn = node;
-    impl->output_index = static_cast<uint32_t>(o);
+    outputs[o].impl()->set_grad_fn(true, node, static_cast<uint32_t>(o));
   }
 }
 
@@ -124,13 +121,13 @@ void record(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs,
 bool shows_parameter(const OpDef& op) { return op.view || &op == op::cast; }
 
 bool is_recorded_view(const Tensor& t) {
-  const Node* node = t.impl()->grad_fn.get();
+  const Node* node = t.impl()->grad_fn().get();
   return node && typeid(*node) == typeid(OpNode) && static_cast<const OpNode*>(node)->op().view;
 }
 
 bool is_parameter(const Tensor& t) {
-  if (!t.impl()->grad_fn) return t.impl()->requires_grad || is_marked_parameter(t);
-  const Node* node = t.impl()->grad_fn.get();
+  const Node* node = t.impl()->grad_fn().get();
+  if (!node) return t.requires_grad() || is_marked_parameter(t);
   for (;;) {
     if (typeid(*node) != typeid(OpNode) || !shows_parameter(static_cast<const OpNode*>(node)->op())) return false;
     const Edge& below = node->edges[0];

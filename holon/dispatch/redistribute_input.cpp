@@ -15,9 +15,7 @@ Tensor redistribute_input(const char* op, const Tensor& t, const GlobalSpec* to,
   Tensor moved = trace
       ? trace->redistribute(t, to, false)
       : Tensor::global(boxing::redistribute(t.spec(), to, t.shape(), t.dtype(), t.array()), t.shape(), t.dtype(), to);
-  moved.impl()->requires_grad = t.requires_grad();
-  moved.impl()->grad_fn = t.impl()->grad_fn;
-  moved.impl()->output_index = t.impl()->output_index;
+  moved.impl()->set_grad_fn_of(*t.impl());
   if (t.requires_grad() && t.is_leaf()) moved.impl()->alias_of = edge_of(t).leaf;
   return moved;
 }

@@ -11,56 +11,86 @@
 #include "holon/op_names/create.h"
 #include "holon/op_names/shape.h"
 #include "holon/tensor/node.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon {
 
 namespace {
 
 // How a view was made of the tensor before it in its chain.
-class ViewStep final : public RefCounted {
- public:
-  ViewStep(const OpDef& op, const Attrs& attrs) : op(op), attrs(attrs) {}
-  Tensor view(const Tensor& x) const { return dispatch_one(op, {x}, attrs); }
+struct ViewStep {
+  Tensor view(const Tensor& x) const { return dispatch_one(*op, {x}, attrs); }
   // dy at its place in zeros like x.
   Tensor put(const Tensor& dy, const Tensor& x) const {
     const Meta in{x.shape(), x.dtype()}, out{dy.shape(), dy.dtype()};
     const Tensor none;
-    Grad g(op, attrs, {&dy, 1}, {&none, 1}, {&none, 1}, {&in, 1}, {&out, 1}, 1);
-    op.grad(g);
+    Grad g(*op, attrs, {&dy, 1}, {&none, 1}, {&none, 1}, {&in, 1}, {&out, 1}, 1);
+    op->grad(g);
     return g.dx_[0];
   }
 
-  const OpDef& op;
-  const Attrs attrs;
+  const OpDef* op;  // nullptr: unknown
+  Attrs attrs;
 };
 
-const AutogradMeta::View* view_of(const Tensor& t) {
-  const AutogradMeta* meta = t.impl()->meta.get();
-  return meta && meta->view.base ? &meta->view : nullptr;
-}
+// A longer chain would keep all of its views, and be released by recursion.
+constexpr int kMostSteps = 64;
 
-// The steps from the base to a view, or nothing if one is unknown.
-std::vector<Ref<ViewStep>> steps_to(const Tensor& view) {
-  std::vector<Ref<ViewStep>> steps;
-  for (const AutogradMeta::View* v = view_of(view); v; v = view_of(Tensor(v->parent))) {
-    if (!v->step) return {};
-    steps.emplace_back(static_cast<ViewStep*>(v->step.get()));
+class ViewImpl final : public TensorImpl {
+ public:
+  // op: nullptr where it is not known how the view was made.
+  ViewImpl(const OpDef* op, const Attrs& attrs, TensorImpl* parent, int number)
+      : parent_(parent), step_{op, attrs}, number_(number) {
+    base = parent->base ? parent->base : parent;
+    set_grad_fn(false, nullptr, 0);
   }
-  std::reverse(steps.begin(), steps.end());
-  return steps;
-}
+
+  // How many steps there are from the base to here.
+  int number() const { return number_; }
+  // They themselves, or none if one is unknown.
+  std::vector<ViewStep> steps() const {
+    std::vector<ViewStep> steps;
+    for (const ViewImpl* v = this;; v = static_cast<const ViewImpl*>(v->parent_.get())) {
+      if (!v->step_.op) return {};
+      steps.push_back(v->step_);
+      if (v->parent_.get() == base) break;
+    }
+    std::reverse(steps.begin(), steps.end());
+    return steps;
+  }
+  bool is_tracked() const {
+    for (const ViewImpl* v = this; v->step_.op; v = static_cast<const ViewImpl*>(v->parent_.get()))
+      if (v->parent_.get() == base) return true;
+    return false;
+  }
+
+  void forget() {
+    base = nullptr;
+    parent_ = nullptr;
+  }
+
+ private:
+  void record_again() override;
+
+  Ref<TensorImpl> parent_;
+  const ViewStep step_;
+  const int number_;
+};
+
+// nullptr: none whose base is known.
+ViewImpl* as_view(const Tensor& t) { return t.impl()->base ? static_cast<ViewImpl*>(t.impl()) : nullptr; }
 
 // base with a value in place of a view: inputs base and value.
 class WriteNode final : public Node {
  public:
-  explicit WriteNode(std::vector<Ref<ViewStep>> steps) : steps_(std::move(steps)) {}
+  explicit WriteNode(std::vector<ViewStep> steps) : steps_(std::move(steps)) {}
   const char* name() const override { return "write_to_view"; }
   TensorVec backward(std::span<const Tensor> grads) override {
     const Tensor& dy = grads[0];
     TensorVec result(2);
     if (!dy.defined()) return result;
     std::vector<Tensor> chain{dy};
-    for (const auto& step : steps_) chain.push_back(step->view(chain.back()));
+    for (const auto& step : steps_) chain.push_back(step.view(chain.back()));
     if (edges[0].valid()) {
       Tensor written;
       {
@@ -68,7 +98,7 @@ class WriteNode final : public Node {
         Attrs like;
         like.push_none(), like.push_bool(false), like.push_bool(false);
         written = dispatch_one(op::ones_like, {chain.back().detach()}, like);
-        for (size_t i = steps_.size(); i-- > 0;) written = steps_[i]->put(written, chain[i]);
+        for (size_t i = steps_.size(); i-- > 0;) written = steps_[i].put(written, chain[i]);
         Attrs zero;
         zero.push_scalar(Scalar(0.0)), zero.push_bool(false);
         written = dispatch_one(op::ne_scalar, {written}, zero);
@@ -83,7 +113,7 @@ class WriteNode final : public Node {
   void free_saved() override {}
 
  private:
-  std::vector<Ref<ViewStep>> steps_;
+  std::vector<ViewStep> steps_;
 };
 
 // A view that may show the value from before a write or the one after it.
@@ -109,53 +139,62 @@ bool keeps_elements_in_order(const Dims& from, const Dims& to) {
   return without_ones(from) == without_ones(to);
 }
 
+void ViewImpl::record_again() {
+  // After x.data = y the views of x still show what it was.
+  if (!base->spec && array.storage != base->array.storage) return ignore_writes();
+  if (!base->requires_grad()) return set_seen(false, nullptr, 0);
+  const TracerPause eager;
+  const NoGradGuard recording(true);
+  const Node::NumbersApart numbers;
+  Tensor t{Ref<TensorImpl>(base)};
+  if (const auto chain = steps(); !chain.empty()) {
+    for (const ViewStep& step : chain) t = step.view(t);
+  } else {
+    std::array<Tensor, 1> input{t}, result{Tensor::without_data(shape, dtype, spec, device)};
+    record_node(make_ref<UnknownNode>(), input, result);
+    t = result[0];
+  }
+  set_seen(t.requires_grad(), t.impl()->grad_fn(), t.impl()->output_index());
+}
+
 }  // namespace
 
-void track_view(const OpDef& op, const Attrs& attrs, const Tensor& input, const Tensor& view, bool moved) {
-  if (!grad_enabled() || !is_floating(view.dtype()) || moved || !op.grad) return;
+Ref<TensorImpl> new_view(const OpDef& op, const Attrs& attrs, const Tensor& input, const Dims& shape, DType dtype,
+                         bool moved) {
+  TensorImpl* const from = input.impl();
+  auto untracked = [&] {
+    auto made = make_ref<TensorImpl>();
+    // A reshape may copy anywhere.
+    made->copied = moved ? &op != op::reshape : from->copied;
+    return made;
+  };
+  if (moved || !is_floating(dtype) || !op.grad || !grad_enabled()) return untracked();
+  const ViewImpl* const chain = as_view(input);
   // A leaf that requires grad cannot be changed in place anyway: neither it nor its views are tracked.
-  if (!base_of(input).defined() && (input.is_leaf() ? input.requires_grad() : is_recorded_view(input))) return;
-  bool known = true;
-  if (view.is_local()) {
-    if (view.array().storage != input.array().storage) return;
-  } else {
-    // A reshape copies where the strides of a rank's part need it: only what all ranks know is relied on.
-    const bool reshapes = op.view_kind == ViewKind::kReshape;
-    known = &op != op::contiguous && (!reshapes || keeps_elements_in_order(input.shape(), view.shape()));
-  }
-  // A longer chain would keep all of its views, and be released by recursion.
-  constexpr int kMostSteps = 64;
-  int steps = 0;
-  for (const AutogradMeta::View* v = view_of(input); v && steps < kMostSteps; v = view_of(Tensor(v->parent))) ++steps;
-  if (known && steps < kMostSteps)
-    link_view(view, input, make_ref<ViewStep>(op, attrs));
-  else
-    link_view(view, base_of(input).defined() ? base_of(input) : input, {});
+  if (!chain && (input.is_leaf() ? input.requires_grad() : is_recorded_view(input))) return untracked();
+  // A reshape copies where the strides of a rank's part need it: only what all ranks know is relied on.
+  const bool known = input.is_local() ||
+      (&op != op::contiguous && (op.view_kind != ViewKind::kReshape || keeps_elements_in_order(input.shape(), shape)));
+  const int before = chain ? chain->number() : 0;
+  Ref<ViewImpl> made = known && before < kMostSteps ? make_ref<ViewImpl>(&op, attrs, from, before + 1)
+                                                    : make_ref<ViewImpl>(nullptr, attrs, chain ? from->base : from, 1);
+  made->copied = from->copied;
+  return made;
 }
 
-bool is_tracked_view(const Tensor& t) { return view_of(t) && !steps_to(t).empty(); }
-
-Tensor base_of(const Tensor& t) {
-  const AutogradMeta::View* v = view_of(t);
-  return v ? Tensor(v->base) : Tensor();
+void is_no_view(TensorImpl& made) {
+  if (made.base) static_cast<ViewImpl&>(made).forget();
 }
+
+bool is_tracked_view(const Tensor& t) {
+  const ViewImpl* view = as_view(t);
+  return view && view->is_tracked();
+}
+
+Tensor base_of(const Tensor& t) { return t.impl()->base ? Tensor(Ref<TensorImpl>(t.impl()->base)) : Tensor(); }
 
 void record_views_again(const Tensor& base) {
-  if (!base.requires_grad()) return;
-  for (Tensor& view : views_of(base)) {
-    if (base.is_local() && view.array().storage != base.array().storage) continue;
-    Tensor t = base;
-    const auto steps = steps_to(view);
-    if (steps.empty()) {
-      std::array<Tensor, 1> result{view}, input{base};
-      record_node(make_ref<UnknownNode>(), input, result);
-      continue;
-    }
-    for (const auto& step : steps) t = step->view(t);
-    view.impl()->requires_grad = true;
-    view.impl()->grad_fn = t.impl()->grad_fn;
-    view.impl()->output_index = t.impl()->output_index;
-  }
+  if (base.requires_grad()) base.impl()->count_write();
 }
 
 void record_write(const Tensor& view, const Tensor& value) {
@@ -163,7 +202,7 @@ void record_write(const Tensor& view, const Tensor& value) {
   if (!value.requires_grad() && !base.requires_grad()) return;
   std::array<Tensor, 2> inputs{base, value};
   std::array<Tensor, 1> result{base};
-  record_node(make_ref<WriteNode>(steps_to(view)), inputs, result);
+  record_node(make_ref<WriteNode>(as_view(view)->steps()), inputs, result);
   record_views_again(base);
 }
 

@@ -18,8 +18,8 @@ namespace {
 
 InputMeta meta_of(const Tensor& t) { return {t.shape(), t.dtype(), t.spec(), t.impl()->device, t.requires_grad()}; }
 bool is_like(const InputMeta& m, const Tensor& t) {
-  const TensorImpl& i = *t.impl();
-  return m.dtype == i.dtype && m.spec == i.spec && m.requires_grad == i.requires_grad && m.shape == i.shape &&
+  TensorImpl& i = *t.impl();
+  return m.dtype == i.dtype && m.spec == i.spec && m.requires_grad == i.requires_grad() && m.shape == i.shape &&
       m.device == i.device;
 }
 

@@ -12,7 +12,7 @@ namespace holon::nn {
 
 // What a compiled step has taken for granted of a tensor from outside. Its memory may move.
 struct Fingerprint {
-  const TensorImpl* impl;  // held by the step's graph
+  TensorImpl* impl;  // held by the step's graph
   const GlobalSpec* spec;
   Dims shape, strides;
   DType dtype;
@@ -26,8 +26,8 @@ struct Fingerprint {
         dtype(t.dtype()),
         requires_grad(t.requires_grad()) {}
   bool holds() const {
-    return impl->spec == spec && impl->requires_grad == requires_grad && impl->dtype == dtype && impl->shape == shape &&
-        impl->array.strides == strides;
+    return impl->spec == spec && impl->requires_grad() == requires_grad && impl->dtype == dtype &&
+        impl->shape == shape && impl->array.strides == strides;
   }
 };
 

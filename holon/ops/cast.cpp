@@ -89,7 +89,6 @@ HOLON_OP(same_on_device, "same_on_device(Tensor x, device device) -> Tensor")
     .rule_elementwise()
     .linear()
     .view([](ViewCall& v, Array& out) {
-      out = v.in;
       HOLON_CHECK(v.in.device.is_host(), "same_on_device: {} has separate memory", v.in.device);
       out.device = v.attrs().as_device(v.op().device_attr);
     })

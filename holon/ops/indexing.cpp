@@ -155,12 +155,19 @@ Tensor reshaped(const Tensor& t, const Dims& shape) { return t.shape() == shape 
 Tensor window(const Tensor& x, const Key& key) {
   Tensor t = x;
   Dims shape;
+  int axis = 0;  // of t
   for (auto& a : key.axes) {
-    if (a.of >= 0 && a.range.count != x.shape()[a.of]) {
-      int64_t end = a.range.count > 0 ? a.range.start + (a.range.count - 1) * a.range.step + 1 : a.range.start;
-      t = slice(t, a.of, a.range.start, end, a.range.step);
-    }
     if (a.kept) shape.push_back(a.range.count);
+    if (a.of < 0) continue;
+    if (!a.kept) {
+      t = select(t, axis, a.range.start);
+      continue;
+    }
+    if (a.range.count != x.shape()[a.of]) {
+      int64_t end = a.range.count > 0 ? a.range.start + (a.range.count - 1) * a.range.step + 1 : a.range.start;
+      t = slice(t, axis, a.range.start, end, a.range.step);
+    }
+    ++axis;
   }
   return reshaped(t, shape);
 }
@@ -300,6 +307,7 @@ void index_put_(const Tensor& x, const std::vector<Index>& given, Scalar value, 
 void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& assigned, bool accumulate) {
   if (assigned.is_global() && x.is_local())
     fail_runtime("a global value cannot be assigned to a part of a local tensor. Use to_local() first.");
+  check_shows_input("index_put", x);
   bool recording = grad_enabled() && (x.requires_grad() || assigned.requires_grad());
   if (recording) check_in_place("index_put", x);
   recording |= tracer() != nullptr;

@@ -87,12 +87,11 @@ Array row_major(const Array& a) {
 }
 
 void reshape_view(ViewCall& v, Array& out) {
-  Dims strides;
-  if (view_strides(v.in.shape, v.in.strides, v.shape, &strides)) {
-    out = v.in.view(v.shape, strides);
-  } else {
-    out = row_major(v.in).view(v.shape, contiguous_strides(v.shape));
+  if (!view_strides(v.in.shape, v.in.strides, v.shape, &out.strides)) {
+    out = row_major(v.in);
+    out.strides = contiguous_strides(v.shape);
   }
+  out.shape = v.shape;
 }
 
 // What PyTorch's programs begin a list of tensors of any shape with.
@@ -164,10 +163,7 @@ HOLON_OP(view_dtype, "view_dtype(Tensor x, dtype dtype) -> Tensor")
       c.out(c.shape(0), to);
     })
     .rule_elementwise()
-    .view([](ViewCall& v, Array& out) {
-      out = v.in;
-      out.dtype = v.dtype("dtype"_attr);
-    });
+    .view([](ViewCall& v, Array& out) { out.dtype = v.dtype("dtype"_attr); });
 
 HOLON_OP(flatten, "flatten(Tensor x, int start_dim=0, int end_dim=-1) -> Tensor")
     .doc("Merges the axes from start_dim to end_dim into one.", "flatten(ones(2, 3, 4), 1)")
@@ -200,7 +196,8 @@ HOLON_OP(permute, "permute(Tensor x, int... dims) -> Tensor")
     .view(
         [](ViewCall& v, Array& out) {
           Dims axes = permutation(v, v.in.ndim());
-          out = v.in.view(permuted(v.in.shape, axes), permuted(v.in.strides, axes));
+          out.shape = permuted(v.in.shape, axes);
+          out.strides = permuted(v.in.strides, axes);
         },
         ViewKind::kPermute)
     .grad([](Grad& g) {
@@ -229,7 +226,6 @@ HOLON_OP(transpose, "transpose(Tensor x, int dim0, int dim1) -> Tensor")
     .view(
         [](ViewCall& v, Array& out) {
           auto [a, b] = swapped(v, v.in.ndim());
-          out = v.in;
           if (v.in.ndim() == 0) return;
           std::swap(out.shape[a], out.shape[b]);
           std::swap(out.strides[a], out.strides[b]);
@@ -295,7 +291,8 @@ HOLON_OP(expand, "expand(Tensor x, int... size) -> Tensor")
       Dims strides = Dims::filled(v.shape.size(), 0);
       for (int i = lead; i < v.shape.size(); ++i)
         strides[i] = v.in.shape[i - lead] == v.shape[i] ? v.in.strides[i - lead] : 0;
-      out = v.in.view(v.shape, strides);
+      out.shape = v.shape;
+      out.strides = strides;
     })
     .grad([](Grad& g) { g.dx(0, sum_to_size(g.dy(), g.in_shape())); });
 HOLON_ALIAS(broadcast_to, expand);
@@ -319,11 +316,9 @@ HOLON_OP(slice, "slice(Tensor x, int dim, int? start=None, int? end=None, int st
       int d = normalize_axis(v.i("dim"_attr), v.in.ndim(), "slice");
       if (v.in.shape[d] == v.shape[d]) return;
       SliceRange range = range_of(v, v.in.shape[d]);
-      Dims shape = v.in.shape, strides = v.in.strides;
-      int64_t offset = range.count ? range.start * strides[d] : 0;
-      shape[d] = range.count;
-      strides[d] *= range.step;
-      out = v.in.view(shape, strides, offset);
+      if (range.count) out.offset += range.start * out.strides[d];
+      out.shape[d] = range.count;
+      out.strides[d] *= range.step;
     })
     .grad([](Grad& g) {
       g.dx(0,
@@ -360,18 +355,40 @@ HOLON_OP(slice_backward,
 
 HOLON_OP(select, "select(Tensor x, int dim, int index) -> Tensor")
     .doc("The slice at an index along an axis, without that axis; a view.", "select(ones(2, 3), 0, 1)")
-    .body([](BodyCall& c) {
-      const Tensor& x = c.in(0);
-      if (x.ndim() == 0) fail(ErrorKind::kIndex, "select: a 0-d tensor has no axis to index. Use item().");
-      int d = normalize_axis(c.i("dim"_attr), x.ndim(), "select");
-      int64_t n = x.shape()[d], i = c.i("index"_attr);
+    .infer([](Infer& c) {
+      if (c.ndim(0) == 0) fail(ErrorKind::kIndex, "select: a 0-d tensor has no axis to index. Use item().");
+      const int d = c.axis("dim"_attr);
+      const int64_t n = c.shape(0)[d], i = c.i("index"_attr);
       if (i < -n || i >= n)
         fail(ErrorKind::kIndex, "select: index {} is out of range for axis {} of size {} (x is {}).", i, d, n,
-             x.shape());
-      if (i < 0) i += n;
-      Dims shape = x.shape();
+             c.shape(0));
+      Dims shape = c.shape(0);
       shape.erase(d);
-      c.out.push_back(reshape(slice(x, d, i, i + 1), shape));
+      c.out(shape, c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) {
+      const int d = normalize_axis(r.i("dim"_attr), r.in[0].shape.size(), "select");
+      for (int a = 0, b = 0; a < r.in[0].shape.size(); ++a) {
+        if (a == d) continue;
+        const int f = r.rule.factor();
+        r.rule.in(0, a, f);
+        r.rule.out(0, b++, f);
+      }
+    })
+    .linear()
+    .view([](ViewCall& v, Array& out) {
+      const int d = normalize_axis(v.i("dim"_attr), v.in.ndim(), "select");
+      const int64_t i = v.i("index"_attr);
+      if (out.numel()) out.offset += (i < 0 ? i + v.in.shape[d] : i) * v.in.strides[d];
+      out.shape.erase(d);
+      out.strides.erase(d);
+    })
+    .grad([](Grad& g) {
+      const int d = normalize_axis(g.i("dim"_attr), g.in_shape().size(), "select");
+      const int64_t i = g.i("index"_attr), from = i < 0 ? i + g.in_shape()[d] : i;
+      Dims with_axis = g.dy().shape();
+      with_axis.insert(d, 1);
+      g.dx(0, slice_backward(reshape(g.dy(), with_axis), g.in_shape(), d, from, from + 1));
     });
 
 HOLON_OP(narrow, "narrow(Tensor x, int dim, int start, int length) -> Tensor")

@@ -136,7 +136,8 @@ class KernelCall : public AttrReader {
   const GlobalPart* global_ = nullptr;
 };
 
-// A view: the output's array as a window on input 0's. shape: the local shape of the output.
+// A view: the output's array, which begins as input 0's, becomes a window on that, or a copy. shape: the local shape of
+// the output.
 class ViewCall : public AttrReader {
  public:
   ViewCall(const OpDef& op, const Attrs& attrs, const Array& in, const Dims& shape)

@@ -13,26 +13,12 @@
 
 namespace holon {
 
-// What only leaves, hooked tensors, views and tensors with views have.
+// What only leaves and hooked tensors have.
 struct AutogradMeta : RefCounted {
   Tensor grad;
   bool retain_grad = false;
   std::vector<Ref<GradHook>> hooks;
-
-  // Of a view (holon/dispatch/views.h): the tensor at the start of its chain of views, the one that it was made of, and
-  // how (undefined: unknown). Of the first one: its views, linked through theirs.
-  struct View {
-    Ref<TensorImpl> base, parent;
-    Ref<RefCounted> step;
-    TensorImpl* self = nullptr;
-    AutogradMeta *first = nullptr, *next = nullptr, *previous = nullptr;
-  } view;
 };
-
-// Links a view to the views of its base. Several threads may do so with views of one tensor.
-void link_view(const Tensor& view, const Tensor& parent, Ref<RefCounted> step);
-// The views of a tensor that there are.
-std::vector<Tensor> views_of(const Tensor& base);
 
 // Where a gradient goes: an output of an earlier node, or a leaf that accumulates it, or nowhere.
 struct Edge {
@@ -81,6 +67,18 @@ class Node : public RefCounted {
   uint64_t sequence;
   // Makes it more than that of a node below, which another thread may have made.
   void number_after(const Node& below);
+  // While one exists, nodes of this thread are numbered right after those below them: when they are made does not
+  // matter then. The numbers of later nodes are as if there had been none.
+  class NumbersApart {
+   public:
+    NumbersApart();
+    ~NumbersApart();
+    NumbersApart(const NumbersApart&) = delete;
+    NumbersApart& operator=(const NumbersApart&) = delete;
+
+   private:
+    uint64_t next_;
+  };
   int32_t mark = -1;  // where in a captured graph the op is (Tracer::mark)
   // Outputs whose gradient is kept or hooked. What they have for it, not they themselves, which would be a cycle.
   SmallVec<std::pair<uint32_t, Ref<AutogradMeta>>, 1> retained;

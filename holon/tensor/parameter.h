@@ -7,15 +7,13 @@
 
 namespace holon {
 
-// In output_index, which has no other meaning where there is no grad_fn.
+// In output_index(), which has no other meaning where there is no grad_fn().
 inline constexpr uint32_t kParameterMark = ~0u;
 
 inline bool is_marked_parameter(const Tensor& t) {
-  return !t.impl()->grad_fn && t.impl()->output_index == kParameterMark;
+  return !t.impl()->grad_fn() && t.impl()->output_index() == kParameterMark;
 }
 
-inline void mark_parameter(const Tensor& t) {
-  if (!t.impl()->grad_fn) t.impl()->output_index = kParameterMark;
-}
+void mark_parameter(const Tensor& t);
 
 }  // namespace holon

@@ -191,8 +191,8 @@ std::string text_of(const Tensor& t, const Array& a, bool whole) {
     add("device='" + t.device().str() + "'");
   }
   add("dtype=" + to_string(t.dtype()));
-  if (t.impl()->grad_fn)
-    add(std::string("grad_fn=<") + t.impl()->grad_fn->name() + "_backward>");
+  if (const auto& node = t.impl()->grad_fn())
+    add(std::string("grad_fn=<") + node->name() + "_backward>");
   else if (t.requires_grad())
     add("requires_grad=True");
 

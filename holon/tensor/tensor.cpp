@@ -1,82 +1,64 @@
 #include "holon/tensor/tensor.h"
 
-#include <array>
-#include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fork.h"
-#include "holon/base/index.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/parameter.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
 
-namespace {
-
-// Guards the list of one base's views; several bases may share one.
-ProcessMutex& lock_of_views(const TensorImpl* base) {
-  static auto& locks = *new std::array<ProcessMutex, 64>;  // never destroyed: tensors may outlive it
-  return at_index(locks, reinterpret_cast<uintptr_t>(base) / sizeof(TensorImpl) % locks.size());
+void TensorImpl::become_local() {
+  shape = array.shape;
+  dtype = array.dtype;
+  device = array.device;
 }
 
-}  // namespace
-
-TensorImpl::~TensorImpl() {
-  if (!meta || !meta->view.base) return;
-  TensorImpl* base = meta->view.base.get();
-  std::lock_guard lock(lock_of_views(base));
-  AutogradMeta::View& v = meta->view;
-  if (v.next) v.next->view.previous = v.previous;
-  (v.previous ? v.previous->view.next : base->meta->view.first) = v.next;
-  v.next = v.previous = nullptr;
-  v.self = nullptr;
+void TensorImpl::become_global(const Dims& of_all, DType of_elements, const GlobalSpec* where) {
+  shape = of_all;
+  dtype = of_elements;
+  device.type = where->placement.device_type();
+  spec = where;
 }
 
-void link_view(const Tensor& view, const Tensor& parent, Ref<RefCounted> step) {
-  TensorImpl* from = parent.impl();
-  TensorImpl* base = from->meta && from->meta->view.base ? from->meta->view.base.get() : from;
-  auto made = make_ref<AutogradMeta>();
-  AutogradMeta::View& v = made->view;
-  v.base = Ref<TensorImpl>(base);
-  v.parent = Ref<TensorImpl>(from);
-  v.step = std::move(step);
-  v.self = view.impl();
-  std::lock_guard lock(lock_of_views(base));
-  if (!base->meta) base->meta = make_ref<AutogradMeta>();
-  v.next = base->meta->view.first;
-  if (v.next) v.next->view.previous = made.get();
-  base->meta->view.first = made.get();
-  view.impl()->meta = std::move(made);
+TensorImpl::~TensorImpl() = default;
+
+void TensorImpl::set_grad_fn(bool requires_grad, Ref<Node> grad_fn, uint32_t output_index) {
+  requires_grad_ = requires_grad;
+  grad_fn_ = std::move(grad_fn);
+  output_index_ = output_index;
+  if (base) ignore_writes();
 }
 
-std::vector<Tensor> views_of(const Tensor& base) {
-  std::vector<Tensor> views;
-  if (!base.impl()->meta) return views;
-  std::lock_guard lock(lock_of_views(base.impl()));
-  for (AutogradMeta* m = base.impl()->meta->view.first; m; m = m->view.next)
-    if (m->view.self->use_count() > 0) views.emplace_back(Ref<TensorImpl>(m->view.self));
-  return views;
+void TensorImpl::set_grad_fn_of(TensorImpl& other) {
+  set_grad_fn(other.requires_grad(), other.grad_fn(), other.output_index());
+}
+
+void TensorImpl::set_seen(bool requires_grad, Ref<Node> grad_fn, uint32_t output_index) {
+  static ProcessMutex& mutex = *new ProcessMutex;
+  std::lock_guard lock(mutex);
+  if (base->writes() != writes()) set_grad_fn(requires_grad, std::move(grad_fn), output_index);
+}
+
+void mark_parameter(const Tensor& t) {
+  if (!t.impl()->grad_fn()) t.impl()->set_grad_fn(t.impl()->requires_grad(), nullptr, kParameterMark);
 }
 
 Tensor Tensor::local(Array array) {
   auto impl = make_ref<TensorImpl>();
-  impl->shape = array.shape;
-  impl->dtype = array.dtype;
-  impl->device = array.device;
   impl->array = std::move(array);
+  impl->become_local();
   return Tensor(std::move(impl));
 }
 
 Tensor Tensor::global(Array local_part, const Dims& shape, DType dtype, const GlobalSpec* spec) {
   auto impl = make_ref<TensorImpl>();
   impl->array = std::move(local_part);
-  impl->shape = shape;
-  impl->dtype = dtype;
-  impl->device.type = spec->placement.device_type();
-  impl->spec = spec;
+  impl->become_global(shape, dtype, spec);
   return Tensor(std::move(impl));
 }
 
@@ -157,8 +139,8 @@ Tensor& Tensor::set_requires_grad(bool on) {
   if (!on && !is_leaf())
     fail_runtime("requires_grad can be turned off on leaf tensors only; use detach() on the result of an op.");
   // One that is frozen stays a parameter.
-  if (!on && here().requires_grad) mark_parameter(*this);
-  here().requires_grad = on;
+  if (!on && requires_grad()) mark_parameter(*this);
+  here().set_requires_grad(on);
   return *this;
 }
 
@@ -205,14 +187,14 @@ void Tensor::retain_grad() {
   if (!requires_grad()) fail_runtime("retain_grad() of a tensor that does not require grad.");
   if (is_leaf()) return;
   if (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty()))
-    impl_->grad_fn->retained.push_back({impl_->output_index, Ref<AutogradMeta>(&meta_of(*impl_))});
+    impl_->grad_fn()->retained.push_back({impl_->output_index(), Ref<AutogradMeta>(&meta_of(*impl_))});
   meta_of(*impl_).retain_grad = true;
 }
 
 void Tensor::add_hook(Ref<GradHook> hook) {
   if (!requires_grad()) fail_runtime("register_hook() of a tensor that does not require grad.");
   if (!is_leaf() && (!impl_->meta || (!impl_->meta->retain_grad && impl_->meta->hooks.empty())))
-    impl_->grad_fn->retained.push_back({impl_->output_index, Ref<AutogradMeta>(&meta_of(*impl_))});
+    impl_->grad_fn()->retained.push_back({impl_->output_index(), Ref<AutogradMeta>(&meta_of(*impl_))});
   meta_of(*impl_).hooks.push_back(std::move(hook));
 }
 
@@ -225,6 +207,7 @@ Tensor Tensor::detach() const {
   impl->dtype = impl_->dtype;
   impl->device = impl_->device;
   impl->spec = impl_->spec;
+  impl->copied = impl_->copied;
   impl->capture = impl_->capture;
   impl->symbol = impl_->symbol;
   Tensor copy(std::move(impl));
@@ -239,9 +222,9 @@ void set_grad_enabled(bool on) { Context::current().part<GradMode>().enabled = o
 Edge edge_of(const Tensor& t) {
   Edge e;
   if (!t.defined() || !t.requires_grad()) return e;
-  if (t.impl()->grad_fn) {
-    e.node = t.impl()->grad_fn;
-    e.index = t.impl()->output_index;
+  if (const auto& node = t.impl()->grad_fn()) {
+    e.node = node;
+    e.index = t.impl()->output_index();
   } else {
     e.leaf = t.impl()->alias_of ? t.impl()->alias_of : t.ref();
   }
@@ -251,7 +234,7 @@ Edge edge_of(const Tensor& t) {
 SavedTensor::SavedTensor(const Tensor& t, bool is_output) : is_output_(is_output) {
   if (!t.defined()) return;
   value_ = is_output ? t.detach() : t;
-  output_index_ = t.impl()->output_index;
+  output_index_ = t.impl()->output_index();
   if (t.array().defined()) version_ = t.array().storage->version;
 }
 
@@ -263,9 +246,7 @@ Tensor SavedTensor::unpack(const Ref<Node>& owner, const char* op) const {
                  op, value_.shape());
   if (!is_output_) return value_;
   Tensor t = value_.detach();
-  t.impl()->requires_grad = true;
-  t.impl()->grad_fn = owner;
-  t.impl()->output_index = output_index_;
+  t.impl()->set_grad_fn(true, owner, output_index_);
   return t;
 }
 
@@ -295,6 +276,9 @@ void Node::number_after(const Node& below) {
   sequence = below.sequence + 1;
   Context::current().part<SequenceCounter>().next = sequence + 1;
 }
+
+Node::NumbersApart::NumbersApart() : next_(std::exchange(Context::current().part<SequenceCounter>().next, 0)) {}
+Node::NumbersApart::~NumbersApart() { Context::current().part<SequenceCounter>().next = next_; }
 
 Node::~Node() {
   bool last_of_some = false;

@@ -36,22 +36,74 @@ struct Index;
 }
 
 // What the handles of one tensor share.
-class TensorImpl final : public RefCounted {
+class TensorImpl : public RefCounted {
  public:
+  ~TensorImpl() override;
+
   Array array;  // this rank's local data; undefined on a rank outside the placement
   Dims shape;   // logical
   DType dtype = DType::kFloat32;
   Device device;
   const GlobalSpec* spec = nullptr;  // nullptr: local
-  bool requires_grad = false;
-  uint32_t output_index = 0;  // which output of grad_fn this is
-  uint32_t capture = 0;       // which capture of a graph this tensor is a symbol in, without a value; 0: none
-  int32_t symbol = -1;        // its number there
-  Ref<Node> grad_fn;
-  Ref<TensorImpl> alias_of;  // the leaf whose value this is, under another sbp: gradients go there
-  Ref<AutogradMeta> meta;    // what only leaves and hooked tensors have (holon/tensor/node.h)
+  uint32_t capture = 0;              // which capture of a graph this tensor is a symbol in, without a value; 0: none
+  int32_t symbol = -1;               // its number there
+  Ref<TensorImpl> alias_of;          // the leaf whose value this is, under another sbp: gradients go there
+  Ref<AutogradMeta> meta;            // what only leaves and hooked tensors have (holon/tensor/node.h)
+  // Of a view that the tape knows (holon/dispatch/views.h): the tensor at the start of its chain of views, which the
+  // view keeps.
+  TensorImpl* base = nullptr;
+  // The result of an op that is a view elsewhere, but here of an input that was redistributed first: a copy.
+  bool copied = false;
 
-  ~TensorImpl() override;
+  // A local tensor, described by its array; a global one.
+  void become_local();
+  void become_global(const Dims& of_all, DType of_elements, const GlobalSpec* where);
+
+  // Whether backward() computes a gradient; the node that made the tensor, and which of its outputs it is. Of a view:
+  // as after the last write into its base's memory.
+  bool requires_grad() {
+    see_writes();
+    return requires_grad_;
+  }
+  const Ref<Node>& grad_fn() {
+    see_writes();
+    return grad_fn_;
+  }
+  uint32_t output_index() {
+    see_writes();
+    return output_index_;
+  }
+  void set_requires_grad(bool on) {
+    see_writes();
+    requires_grad_ = on;
+  }
+  // grad_fn: nullptr where it is a leaf, or needs no gradient.
+  void set_grad_fn(bool requires_grad, Ref<Node> grad_fn, uint32_t output_index);
+  // As another tensor's.
+  void set_grad_fn_of(TensorImpl& other);
+  // A recorded op wrote into the memory of this tensor, which is not a view: its views must see it.
+  void count_write() { ++writes_; }
+
+ protected:
+  uint32_t writes() const { return __atomic_load_n(&writes_, __ATOMIC_ACQUIRE); }
+  // Of a view whose base was written to: what its grad_fn is now, or that it stays as it is. Several threads may call
+  // them.
+  void set_seen(bool requires_grad, Ref<Node> grad_fn, uint32_t output_index);
+  void ignore_writes() { __atomic_store_n(&writes_, base->writes(), __ATOMIC_RELEASE); }
+
+ private:
+  void see_writes() {
+    if (base && base->writes() != writes()) [[unlikely]]
+      record_again();
+  }
+  // Calls set_seen() or ignore_writes().
+  virtual void record_again() {}
+
+  bool requires_grad_ = false;
+  uint32_t output_index_ = 0;
+  // Recorded writes into this tensor's memory; of a view: those into its base that its grad_fn has seen.
+  uint32_t writes_ = 0;
+  Ref<Node> grad_fn_;
 };
 
 // What Tensor::register_hook() is given, of whatever type: std::function takes longer to compile than all of this.
@@ -110,10 +162,10 @@ class Tensor {
   void data() const&& = delete;
 
   // Whether backward() computes a gradient for it.
-  bool requires_grad() const { return here().requires_grad; }
+  bool requires_grad() const { return here().requires_grad(); }
   // Errors: a tensor of integers; turning it off on a result of a recorded op.
   Tensor& set_requires_grad(bool on = true);
-  bool is_leaf() const { return !here().grad_fn; }
+  bool is_leaf() const { return !here().grad_fn(); }
   // A stand-in inside a graph that is being captured: it has a shape and a layout, but no value.
   bool is_symbolic() const { return here().capture != 0; }
   // Errors: a symbolic tensor (RuntimeError). what: for the message, e.g. "item".

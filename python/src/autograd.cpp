@@ -82,10 +82,7 @@ nb::typed<nb::list, Tensor> apply_function(
 }
 
 // Outputs of a function that have no gradient although others do.
-void cut_gradient(const Tensor& t) {
-  t.impl()->requires_grad = false;
-  t.impl()->grad_fn = {};
-}
+void cut_gradient(const Tensor& t) { t.impl()->set_grad_fn(false, nullptr, 0); }
 
 // What register_hook() returns; remove() takes the hook away.
 struct HookHandle {
@@ -118,8 +115,8 @@ void run_backward(TensorsHandle tensors, HandleOf<"Tensor | Sequence[Tensor | No
 }  // namespace
 
 nb::object grad_fn_object(const Tensor& t) {
-  if (!t.impl()->grad_fn) return nb::none();
-  return nb::cast(GradFn{t.impl()->grad_fn});
+  const Ref<Node>& node = t.impl()->grad_fn();
+  return node ? nb::cast(GradFn{node}) : nb::none();
 }
 
 void bind_autograd(nb::module_& m) {

@@ -297,10 +297,8 @@ void bind_tensor(nb::module_&) {
   def_method(
       "detach_", [](nb::object self) -> ObjectOf<"Tensor"> {
         TensorImpl& impl = *tensor_of(self.ptr()).impl();
-        impl.grad_fn = {};
+        impl.set_grad_fn(false, nullptr, 0);
         impl.alias_of = {};
-        impl.output_index = 0;
-        impl.requires_grad = false;
         return self;
       },
       "Detaches the tensor from the recorded graph.");

@@ -50,7 +50,7 @@ TEST(Autocast, CastsALeafOnceAndGradientsReachIt) {
   Tensor w = ones({4, 4}).set_requires_grad(), x = ones({4, 4});
   AutocastGuard region;
   Tensor a = matmul(x, w), b = matmul(x, w);
-  EXPECT_EQ(a.impl()->grad_fn->edges[1].node, b.impl()->grad_fn->edges[1].node);
+  EXPECT_EQ(a.impl()->grad_fn()->edges[1].node, b.impl()->grad_fn()->edges[1].node);
   sum(a).backward();
   EXPECT_EQ(w.grad().dtype(), float32);
   EXPECT_EQ(to_vector<float>(w.grad())[0], 4);
