@@ -4,9 +4,9 @@ model; and the peak memory of the process.
 
 On one rank with two threads, against transformers in PyTorch on the same configuration: eager, and as torch.compile
 makes it, of which the faster counts; ours eager and as an nn.Graph, likewise. On two and four ranks of one thread
-against FSDP2 (data parallel) and DTensor (tensor parallel). Each side runs as processes of this script: ours, and
---peer in the Python that $HOLON_BENCH_TORCH_PYTHON names. Without transformers the comparison is left out (ratio null).
-$HOLON_BENCH_MODELS names the rows to run, by a part of their names.
+against FSDP2 (data parallel; ours also with optimizer states in shards) and DTensor (tensor parallel). Each side runs
+as processes of this script: ours, and --peer in the Python that $HOLON_BENCH_TORCH_PYTHON names. Without transformers
+the comparison is left out (ratio null). $HOLON_BENCH_MODELS names the rows to run, by a part of their names.
 """
 
 import json
@@ -117,6 +117,7 @@ def ours(name, mode, half, layout):
             super().__init__()
             self.model = model
             self.add_optimizer(optimizer)
+            self.config.enable_zero(mode == "zero", stage=1)
 
         def build(self, x, labels):
             loss = loss_of(x, labels)
@@ -265,7 +266,8 @@ def main():
             text = "bfloat16 autocast" if half else "float32"
             row(name, text, half, {}, ["eager", "graph"], ["eager", "compile"], one)
     for ranks in (2, 4):
-        row("Llama 20M", f"dp {ranks}", False, {"dp": ranks}, ["eager", "graph"], ["eager"], "PyTorch FSDP2, gloo")
+        ours = ["eager", "graph", "zero"]
+        row("Llama 20M", f"dp {ranks}", False, {"dp": ranks}, ours, ["eager"], "PyTorch FSDP2, gloo")
         if ranks == 2:
             row("Llama 20M", "tp 2", False, {"tp": 2}, ["eager", "graph"], ["eager"], "PyTorch DTensor, gloo")
 

@@ -35,6 +35,7 @@ void pull_all(std::span<const Pull> pulls, DType dtype, std::span<const std::byt
     const bool row = is_row(pull);
     if (pull.owners.size() == 1) {
       const std::byte* from = at_index(parts, pull.owners[0]) + start;
+      if (to == from && pull.dst_strides == pull.src_strides) continue;  // gathered in place
       if (row) {
         kernels::copy_bytes(to, from, to_size(pull.shape[0] * item), dst_bytes);
         continue;

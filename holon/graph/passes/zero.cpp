@@ -18,7 +18,7 @@ const GlobalSpec* split_along(const Value& v, const GlobalSpec* spec, int rank_a
     int64_t ranks = hierarchy[rank_axis];
     bool inside = true;
     for (int a = 0; a < spec->nd_sbp.size(); ++a) {
-      if (!spec->nd_sbp[a].is_split(d)) continue;
+      if (!spec->nd_sbp[a].is_split(d) || hierarchy[a] == 1) continue;
       ranks *= hierarchy[a];
       inside = inside && a < rank_axis;
     }

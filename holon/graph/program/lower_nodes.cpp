@@ -131,6 +131,21 @@ void Lowering::lower_view(const Node& n, int m, const Array& in, const Dims& sha
   values_.emit<CopyInstruction>(&n, m, values_.array(n.in[0], m), values_.keep(std::move(as_given)), n.op->name());
 }
 
+const Array* Lowering::gathered_in_place(const Node& n, int m, const boxing::Plan& plan) {
+  if (plan.steps().size() != 1 || plan.steps()[0].kind != boxing::StepKind::kAllGather ||
+      !plan.to()->placement.device().is_host())
+    return nullptr;
+  const auto reader = std::find_if(g_.nodes.begin(), g_.nodes.end(),
+                                   [&](const Node& r) { return r.kind == NodeKind::kAssign && r.in[0] == n.out[0]; });
+  if (reader == g_.nodes.end() || values_.reads(n.out[0]) != 1) return nullptr;
+  const ValueId parameter = at_index(g_.externals, reader->target).value;
+  const Array *part = values_.array(n.in[0], m), *whole = values_.array(parameter, 0);
+  if (!part->defined() || !whole->defined() || part->storage != whole->storage || !part->is_contiguous() ||
+      !whole->is_contiguous())
+    return nullptr;
+  return values_.set(n.out[0], m, *whole, values_.instance(parameter, 0).buffer);
+}
+
 void Lowering::lower_boxing(const Node& n, int m) {
   if (n.in.size() > 1) return memory_.lower(n, m);
   for (size_t k = 0; k < n.in.size(); ++k) {
@@ -144,7 +159,9 @@ void Lowering::lower_boxing(const Node& n, int m) {
       continue;
     }
     if (!prepared.communicates() && !prepared.has_out()) continue;
-    const Array* out = prepared.has_out()
+    const Array* in_place = gathered_in_place(n, m, prepared.plan());
+    const Array* out = in_place ? in_place
+        : prepared.has_out()
         ? memory_.fresh(n.out[k], m, prepared.out_shape(), contiguous_strides(prepared.out_shape()))
         : &kUndefined;
     auto scratch = values_.scratch_of(prepared.scratch_bytes(), LoweredValues::device_of(from));

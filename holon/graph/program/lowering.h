@@ -60,6 +60,9 @@ class Lowering {
   Array* in_sum(ValueId v, int m);
   // Output o over one of the given inputs that nobody reads any more, which is received out of them; else nullptr.
   Array* in_place_of_input(const Node& n, int m, size_t o, const Dims& shape, const Dims& strides, uint32_t& inputs);
+  // The external that the result of a boxing with this plan is written into, where the boxing may write it there at
+  // once: an updated shard, a window on its parameter, is gathered. Else nullptr.
+  const Array* gathered_in_place(const Node& n, int m, const boxing::Plan& plan);
   // Whether output o is what is written into the external that input i is: then it may be written there at once.
   bool replaces_external(const Node& n, size_t i, size_t o) const;
   // Output o in the memory of input i, where that is read for the last time. Pre: the kernel may do that.
