@@ -164,8 +164,8 @@ Ref<TensorImpl> new_view(const OpDef& op, const Attrs& attrs, const Tensor& inpu
   TensorImpl* const from = input.impl();
   auto untracked = [&] {
     auto made = make_ref<TensorImpl>();
-    // A reshape may copy anywhere.
-    made->copied = moved ? &op != op::reshape : from->copied;
+    // What may copy anywhere is written to as it is.
+    made->copied = moved ? &op != op::reshape : from->copied && &op != op::contiguous;
     return made;
   };
   if (moved || !is_floating(dtype) || !op.grad || !grad_enabled()) return untracked();
@@ -178,7 +178,7 @@ Ref<TensorImpl> new_view(const OpDef& op, const Attrs& attrs, const Tensor& inpu
   const int before = chain ? chain->number() : 0;
   Ref<ViewImpl> made = known && before < kMostSteps ? make_ref<ViewImpl>(&op, attrs, from, before + 1)
                                                     : make_ref<ViewImpl>(nullptr, attrs, chain ? from->base : from, 1);
-  made->copied = from->copied;
+  made->copied = from->copied && &op != op::contiguous;
   return made;
 }
 

@@ -108,6 +108,7 @@ int set_data(PyObject* self, PyObject* value, void*) {
         impl.dtype = to.dtype();
         impl.device = to.impl()->device;
         impl.spec = to.spec();
+        impl.copied = to.impl()->copied;
         return 0;
       },
       -1);

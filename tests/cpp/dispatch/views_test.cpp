@@ -135,6 +135,7 @@ TEST(Views, ThatAreCopiesAreNotWrittenTo) {
         EXPECT_NE(error_of([&] { mul_(t, 2.0); }).find("is a copy, not a view"), std::string::npos);
       EXPECT_NE(error_of([&] { index_put_(rows, {0}, 2.0); }).find("is a copy, not a view"), std::string::npos);
       add_(clone(row), 1.0);
+      add_(contiguous(row), 1.0);
       add_(reshape(place(leaf().detach(), placement, NdSbp{sbp::split(1)}), {6}), 1.0);  // which may copy
       mul_(slice(x, 1, 1, 3), 10.0);
       index_put_(x, {1}, 7.0);
