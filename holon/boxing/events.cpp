@@ -65,8 +65,8 @@ std::string BoxingEvent::str() const {
   std::string where = from->placement == to->placement
       ? from->nd_sbp.str() + " -> " + to->nd_sbp.str() + " on " + to->placement.str()
       : from->str() + " -> " + to->str();
-  return fmt::format("{}: {}, {} {}, {} bytes read by {}{}", op, where, holon::name(dtype), shape, bytes, rank_text(),
-                     site.empty() ? "" : ", at " + site);
+  return fmt::format("{}: {}{}, {} {}, {} bytes read by {}{}", op, where, inside ? " inside the op" : "",
+                     holon::name(dtype), shape, bytes, rank_text(), site.empty() ? "" : ", at " + site);
 }
 
 BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
@@ -87,8 +87,8 @@ BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalS
 
 void record_implicit(const BoxingEvent& event) {
   auto& s = state();
-  bool moves = event.max_bytes > 0;
-  if (moves && s.policy == Policy::kRaise)
+  const bool moves = event.max_bytes > 0, avoidable = moves && !event.inside;
+  if (avoidable && s.policy == Policy::kRaise)
     fail_runtime("{}. The op would have to move data implicitly, and the boxing policy is \"raise\": convert the input "
                  "first with to_global, or allow it with boxing_policy(\"silent\").",
                  event);
@@ -105,8 +105,8 @@ void record_implicit(const BoxingEvent& event) {
     s.recent[s.oldest] = event;
     s.oldest = (s.oldest + 1) % kRecent;
   }
-  if (log::enabled(log::Channel::kBoxing)) set_cause(event.op);
-  if (moves && s.policy == Policy::kWarn) log::warn("implicit boxing: " + event.str());
+  if (log::enabled(log::Channel::kBoxing) && !event.inside) set_cause(event.op);
+  if (avoidable && s.policy == Policy::kWarn) log::warn("implicit boxing: " + event.str());
 }
 
 BoxingCounters boxing_counters() { return state().counters; }

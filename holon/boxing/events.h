@@ -1,4 +1,5 @@
 // Boxing that an op inserts by itself is an event: counted always, and silent, logged or an error as the scope says.
+// So is what kernels exchange with other ranks themselves, which is counted only.
 // Everything here belongs to the rank of the current thread.
 #pragma once
 
@@ -34,6 +35,9 @@ struct BoxingEvent {
   int64_t max_bytes = 0;  // that any rank does, so that all ranks judge alike
   std::string site = {};  // the user's file and line, where the host language knows it
   bool parameter = false;
+  // The op's kernel reads the input in this layout itself (attention over a split sequence, exchanged experts): no
+  // conversion before it would avoid that, so that policies let it through. bytes: all that the kernel has read.
+  bool inside = false;
   std::string str() const;
 };
 
@@ -41,7 +45,8 @@ struct BoxingEvent {
 BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
                            DType dtype);
 
-// To be called before the boxing, on every rank. Errors: under Policy::kRaise, if any rank reads bytes.
+// To be called before the boxing, on every rank. Errors: under Policy::kRaise, if any rank reads bytes and the event is
+// not inside a kernel.
 void record_implicit(const BoxingEvent& event);
 
 // What this rank's ops have inserted since the last reset.

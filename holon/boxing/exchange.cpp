@@ -1,5 +1,9 @@
 #include "holon/boxing/exchange.h"
 
+#include <algorithm>
+
+#include "holon/base/context.h"
+#include "holon/base/trace.h"
 #include "holon/comm/device/device_communicator.h"
 #include "holon/kernels/copy.h"
 
@@ -41,6 +45,17 @@ void exchange(std::span<const int> ranks, const comm::CallInfo& info, const comm
   if (!is_elsewhere(out)) return;
   Array result = out;
   kernels::copy(arrived, result);
+}
+
+void exchange_inside(std::span<const int> ranks, const comm::CallInfo& info, const comm::GroupPulls& pulls,
+                     std::optional<Device> devices, const Array& in, const Array& out) {
+  tracing::Span span(info.op, "boxing");
+  if (span) [[unlikely]] {
+    const auto me = std::find(ranks.begin(), ranks.end(), Context::current().rank());
+    span.arg("bytes",
+             pulls.elements_read(static_cast<int>(me - ranks.begin())) * static_cast<int64_t>(size_bytes(info.dtype)));
+  }
+  exchange(ranks, info, pulls, devices, in, out);
 }
 
 }  // namespace holon::boxing

@@ -16,4 +16,8 @@ namespace holon::boxing {
 void exchange(std::span<const int> ranks, const comm::CallInfo& info, const comm::GroupPulls& pulls,
               std::optional<Device> devices, const Array& in, const Array& out);
 
+// The same for the kernel of an op, which a trace shows as boxing, with what this rank reads from others.
+void exchange_inside(std::span<const int> ranks, const comm::CallInfo& info, const comm::GroupPulls& pulls,
+                     std::optional<Device> devices, const Array& in, const Array& out);
+
 }  // namespace holon::boxing

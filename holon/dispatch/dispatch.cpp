@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "holon/base/blocking.h"
@@ -12,6 +13,7 @@
 #include "holon/base/trace.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/core/context_handoff.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/draw_seed.h"
@@ -385,6 +387,23 @@ const CachedCall& lookup(const OpDef& op, const Attrs& attrs, std::span<const Te
   return *cache.entries.emplace(key.hash, std::move(made))->second;
 }
 
+// What a kernel reads of other ranks' parts itself: at most what would bring the inputs together.
+boxing::BoxingEvent read_inside(const OpDef& op, const ChosenSignature& signature, const TensorVec& inputs) {
+  std::optional<boxing::BoxingEvent> all;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const GlobalSpec *from = signature.in[i], *to = signature.read_as[i];
+    if (from == to) continue;
+    boxing::BoxingEvent e = boxing::implicit_event(op.name(), from, to, inputs[i].shape(), inputs[i].dtype());
+    if (all)
+      all->bytes += e.bytes, all->max_bytes += e.max_bytes;
+    else
+      all = e;
+  }
+  HOLON_CHECK(all, "{} reads no input of other ranks", op.name());
+  all->inside = true;
+  return *all;
+}
+
 // inputs become the redistributed ones: the same logical tensors, with the values that the kernel saw; saved, if it is
 // filled, the forms of them that backward keeps.
 void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Scan& s, TensorVec& outs,
@@ -423,8 +442,13 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Sc
   }
   for (size_t o = 0; o < call.out.size(); ++o)
     outs.push_back(Tensor::global({}, call.out[o].shape, call.out[o].dtype, call.signature.out[o]));
-  if (trace) [[unlikely]]
+  std::optional<boxing::BoxingEvent> inside;
+  if (!call.signature.read_as.empty()) [[unlikely]]
+    inside = read_inside(op, call.signature, inputs);
+  if (trace) [[unlikely]] {
+    if (inside) boxing::record_implicit(*inside);
     return trace->op(op, attrs, inputs, outs);
+  }
   if (!call.local.member) return;
   SmallVec<const Array*, 4> in;
   for (auto& t : inputs) in.push_back(t.defined() ? &t.array() : &kUndefined);
@@ -436,7 +460,12 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Sc
     a = allocate(op, attrs, shape, output_strides(op, shape, in), call.out[o].dtype, device);
     out.push_back(&a);
   }
+  const uint64_t before = inside ? comm::stats().bytes_read : 0;
   run_kernel(op, attrs, in, out, &call.local.part);
+  if (!inside) return;
+  // Which elements it reads may depend on more than layouts.
+  inside->bytes = static_cast<int64_t>(comm::stats().bytes_read - before);
+  boxing::record_implicit(*inside);
 }
 
 void describe(tracing::Span& span, const TensorVec& outs) {

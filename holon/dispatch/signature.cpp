@@ -31,6 +31,41 @@ std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::s
   return all;
 }
 
+SmallVec<const GlobalSpec*, 4> read_as(std::span<const Signature* const> along,
+                                       std::span<const GlobalSpec* const> in_specs) {
+  SmallVec<const GlobalSpec*, 4> as(in_specs);
+  bool reads = false;
+  for (size_t i = 0; i < as.size(); ++i)
+    for (int a = 0; as[i] && a < as[i]->nd_sbp.size(); ++a) {
+      const bool brings = along[to_size(a)]->reads >> std::min<size_t>(i, 31) & 1;
+      if (!brings || as[i]->placement.hierarchy()[a] < 2) continue;
+      as[i] = intern_spec(as[i]->placement, as[i]->nd_sbp.with(a, sbp::broadcast()));
+      reads = true;
+    }
+  if (!reads) as.clear();
+  return as;
+}
+
+SmallVec<const GlobalSpec*, 4> read_as(std::span<const Signature> signatures,
+                                       std::span<const GlobalSpec* const> in_specs,
+                                       std::span<const GlobalSpec* const> out_specs) {
+  if (std::none_of(signatures.begin(), signatures.end(), [](const Signature& s) { return s.reads; })) return {};
+  SmallVec<const Signature*, 3> along;
+  for (int a = 0; a < out_specs[0]->nd_sbp.size(); ++a) {
+    auto fits = [&](const Signature& s) {
+      for (size_t i = 0; i < in_specs.size(); ++i)
+        if (in_specs[i] && !(in_specs[i]->nd_sbp[a] == s.in[i])) return false;
+      for (size_t o = 0; o < out_specs.size(); ++o)
+        if (!(out_specs[o]->nd_sbp[a] == s.out[o])) return false;
+      return true;
+    };
+    const auto found = std::find_if(signatures.begin(), signatures.end(), fits);
+    if (found == signatures.end()) return {};
+    along.push_back(&*found);
+  }
+  return read_as(along, in_specs);
+}
+
 namespace {
 
 class Chooser {
@@ -53,6 +88,7 @@ class Chooser {
     ChosenSignature chosen;
     for (size_t i = 0; i < in_.size(); ++i) chosen.in.push_back(specs_[i] ? spec_of(best_, i, true) : nullptr);
     for (size_t o = 0; o < out_.size(); ++o) chosen.out.push_back(spec_of(best_, o, false));
+    chosen.read_as = read_as(best_, chosen.in);
     if (log::enabled(log::Channel::kDispatch)) {
       std::string text = fmt::format("{}:", op_.name());
       for (size_t i = 0; i < in_.size(); ++i)
@@ -157,14 +193,13 @@ class Chooser {
 
   // What the kernel reads of other ranks' parts.
   double read_inside() const {
+    if (std::none_of(pick_.begin(), pick_.end(), [](const Signature* s) { return s->reads; })) return 0;
+    SmallVec<const GlobalSpec*, 4> in;
+    for (size_t i = 0; i < in_.size(); ++i) in.push_back(specs_[i] ? spec_of(pick_, i, true) : nullptr);
     double s = 0;
-    for (int a = 0; a < n_axes_; ++a)
-      for (size_t i = 0; i < in_.size(); ++i) {
-        if (!specs_[i] || !has(at_index(pick_, a)->reads, i)) continue;
-        const GlobalSpec* part = spec_of(pick_, i, true);
-        s += boxing::cost(part, intern_spec(placement_, part->nd_sbp.with(a, sbp::broadcast())), in_[i].shape,
-                          in_[i].dtype);
-      }
+    const auto as = read_as(pick_, in);
+    for (size_t i = 0; i < as.size(); ++i)
+      if (in[i] && as[i] != in[i]) s += boxing::cost(in[i], as[i], in_[i].shape, in_[i].dtype);
     return s;
   }
 

@@ -9,6 +9,8 @@ namespace holon {
 struct ChosenSignature {
   SmallVec<const GlobalSpec*, 4> in;  // what each input is redistributed to
   SmallVec<const GlobalSpec*, 3> out;
+  // See read_as(): where the kernel exchanges data itself.
+  SmallVec<const GlobalSpec*, 4> read_as;
 };
 
 // What the inputs of a call are, apart from their layouts; bit masks.
@@ -24,6 +26,15 @@ struct InputRoles {
 ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in,
                                  std::span<const Meta> out, std::span<const GlobalSpec* const> in_specs,
                                  const InputRoles& roles = {});
+
+// The layouts in which a kernel reads its inputs of in_specs, with a signature along each axis of the ranks: what it
+// brings together itself is broadcast there (Signature::reads). Empty where that is none.
+SmallVec<const GlobalSpec*, 4> read_as(std::span<const Signature* const> along,
+                                       std::span<const GlobalSpec* const> in_specs);
+// The same of a call with the layouts, which have one of the signatures along each axis.
+SmallVec<const GlobalSpec*, 4> read_as(std::span<const Signature> signatures,
+                                       std::span<const GlobalSpec* const> in_specs,
+                                       std::span<const GlobalSpec* const> out_specs);
 
 // The op's signatures for one axis of ranks, for the given shapes.
 std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::span<const Meta> in,

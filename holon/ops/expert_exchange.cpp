@@ -280,8 +280,8 @@ void ExpertExchange::exchange(const char* name, const Array& in, const Array& ou
                               std::vector<comm::Pull> (ExpertExchange::*pulls)(int, int64_t) const) const {
   const int64_t width = in.shape.back();
   const comm::PullsByMember of_members(me_, [&](int member) { return (this->*pulls)(member, width); });
-  boxing::exchange(ranks_, {name, in.dtype, in.shape, static_cast<uint64_t>(width)}, of_members,
-                   in.device.is_host() ? std::nullopt : std::optional(in.device), in, out);
+  boxing::exchange_inside(ranks_, {name, in.dtype, in.shape, static_cast<uint64_t>(width)}, of_members,
+                          in.device.is_host() ? std::nullopt : std::optional(in.device), in, out);
 }
 
 Array ExpertExchange::dispatch(const Array& given) const {

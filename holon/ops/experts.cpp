@@ -48,14 +48,16 @@ void check_experts(Infer& c, size_t first) {
 }
 
 // Rows and experts along one axis of ranks: rows are exchanged. In `with_rows` axis a of each operand is split, in the
-// others axis 0.
+// others axis 0. reads: a mask of the inputs whose rows are sent. Few of them go to a rank, but their results come
+// back.
 void add_exchange(RuleCall& r, int axis, std::initializer_list<int> in_with_rows,
-                  std::initializer_list<int> out_with_rows) {
+                  std::initializer_list<int> out_with_rows, uint32_t reads) {
   Signature s;
   s.communicates = true;
   for (size_t i = 0; i < r.in.size(); ++i) s.in.push_back(sbp::split(0));
   for (size_t o = 0; o < r.out.size(); ++o) s.out.push_back(sbp::split(0));
   for (int i : in_with_rows) at_index(s.in, i) = sbp::split(axis);
+  s.reads = reads;
   for (int o : out_with_rows) at_index(s.out, o) = sbp::split(axis);
   r.rule.add(s);
 }
@@ -91,9 +93,9 @@ struct Hidden {
   }
 };
 
-// Each row has k experts, wherever they are.
+// Each row has k experts, wherever they are. Output 0 has the rank's own rows.
 double swiglu_flops(const CallShapes& c, size_t x, double products) {
-  return 2 * products * elements(c.in(x)) * static_cast<double>(c.in(x + 1).back()) *
+  return 2 * products * elements(c.out()) * static_cast<double>(c.in(x + 1).back()) *
       static_cast<double>(c.in(x + 3)[1]);
 }
 
@@ -159,7 +161,7 @@ HOLON_OP(expert_swiglu,
       const int expert = r.rule.factor(true), hidden = r.rule.factor(true);
       for (size_t i : {3, 4, 5}) r.rule.in(i, 0, expert);
       r.rule.in(3, 1, hidden), r.rule.in(4, 1, hidden), r.rule.in(5, 2, hidden);
-      for (int a = 0; a + 1 < r.in[0].shape.size(); ++a) add_exchange(r, a, {0, 1, 2}, {0});
+      for (int a = 0; a + 1 < r.in[0].shape.size(); ++a) add_exchange(r, a, {0, 1, 2}, {0}, 0b1);
     })
     .linear_in({2, 4, 5})
     .communicates([](const KernelCall& c) { return rows_are_exchanged(c, 0, 3); })
@@ -206,7 +208,7 @@ HOLON_OP(expert_swiglu_backward,
       for (size_t i : {4, 5, 6}) r.rule.in(i, 0, expert), r.rule.out(i - 2, 0, expert);
       for (size_t i : {4, 5}) r.rule.in(i, 1, hidden), r.rule.out(i - 2, 1, hidden);
       r.rule.in(6, 2, hidden), r.rule.out(4, 2, hidden);
-      for (int a = 0; a + 1 < r.in[1].shape.size(); ++a) add_exchange(r, a, {0, 1, 2, 3}, {0, 1});
+      for (int a = 0; a + 1 < r.in[1].shape.size(); ++a) add_exchange(r, a, {0, 1, 2, 3}, {0, 1}, 0b11);
       // Linear in the weights, in up and in down, on which their own gradients do not depend.
       pass_partial(r, {3}, {0, 2, 3, 4});
       pass_partial(r, {5}, {0, 1, 2, 4});

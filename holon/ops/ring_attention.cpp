@@ -132,7 +132,8 @@ class Ring {
                               .dtype = what.dtype(),
                               .shape = {what.layout().elements(1), range(from), range(to)},
                               .fingerprint = static_cast<uint64_t>(call_)};
-    boxing::exchange(group_.ranks, info, pulls, device_.is_host() ? std::nullopt : std::optional(device_), mine, out);
+    boxing::exchange_inside(group_.ranks, info, pulls, device_.is_host() ? std::nullopt : std::optional(device_), mine,
+                            out);
     return out;
   }
 

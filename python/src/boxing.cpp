@@ -160,6 +160,7 @@ void bind_boxing(nb::module_& m) {
           d["dtype"] = dtype_object(e.dtype);
           d["bytes"] = e.bytes;
           d["parameter"] = e.parameter;
+          d["inside"] = e.inside;
           d["line"] = e.site;
           l.append(d);
         }

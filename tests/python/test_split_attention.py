@@ -317,3 +317,25 @@ def test_settings_that_are_wrong(monkeypatch):
     assert "it is ring, heads, gather" in flow.run_ranks(2, run)[0]
     monkeypatch.setenv("HOLON_SEQUENCE_ATTENTION", "heads")
     assert "do not divide the 3 heads" in flow.run_ranks(2, run)[1]
+
+
+def test_what_the_ring_reads_is_an_event(ring):
+    """With its exact bytes: without a causal mask each rank reads the keys and values of all others. No policy refuses
+    it, as no conversion would avoid it."""
+    arrays = [drawn(i, 2, 3, 8, 4).astype("float32") for i in range(3)]
+
+    def run(rank):
+        placement = flow.placement("cpu", [0, 1])
+        q, k, v = (flow.tensor(a).to_global(placement, flow.sbp.broadcast).to_global(sbp=S2) for a in arrays)
+        flow.boxing.boxing_policy("raise")
+        flow._C.reset_boxing_counters()
+        flow.scaled_dot_product_attention(q, k, v)
+        counters, events = flow.boxing.counters(), flow.boxing.events()
+        flow.boxing.boxing_policy("silent")
+        return counters, [(e["op"], e["from"], e["to"], e["bytes"], e["inside"]) for e in events]
+
+    own = 2 * 3 * 4 * 4 * 4
+    for counters, events in flow.run_ranks(2, run):
+        assert counters == {"events": 1, "moves": 1, "bytes": 2 * own, "parameters": 0}
+        ((op, start, end, n, inside),) = events
+        assert op == "attention_flash" and "S(2)" in start and "B" in end and n == 2 * own and inside

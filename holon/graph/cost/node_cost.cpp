@@ -6,6 +6,7 @@
 #include "holon/base/index.h"
 #include "holon/boxing/planner.h"
 #include "holon/cost/machine.h"
+#include "holon/dispatch/signature.h"
 #include "holon/graph/ir/node_kind.h"
 
 namespace holon::graph {
@@ -15,8 +16,25 @@ namespace {
 // Of one core, in products that are not tiny. Only its relation to the rates of bytes is of account.
 constexpr double kFlopsPerSecond = 60e9;
 
-Dims part_shape(const Value& v) {
-  return v.spec ? region_of(v.shape, v.spec->placement, v.spec->nd_sbp, 0).shape : v.shape;
+Dims part_shape(const Value& v, const GlobalSpec* spec) {
+  return spec ? region_of(v.shape, spec->placement, spec->nd_sbp, 0).shape : v.shape;
+}
+Dims part_shape(const Value& v) { return part_shape(v, v.spec); }
+
+// Of a node whose kernel may bring inputs together itself: how it reads them.
+SmallVec<const GlobalSpec*, 4> read_as(const Graph& g, const Node& n) {
+  if (!n.op->communicates || !g.value(n.out[0]).spec) return {};
+  SmallVec<Meta, 4> in, out;
+  SmallVec<const GlobalSpec*, 4> in_specs, out_specs;
+  for (ValueId v : n.in) {
+    in.push_back(v == kNoValue ? Meta{} : Meta{g.value(v).shape, g.value(v).dtype});
+    in_specs.push_back(v == kNoValue ? nullptr : g.value(v).spec);
+  }
+  for (ValueId v : n.out) {
+    out.push_back({g.value(v).shape, g.value(v).dtype});
+    out_specs.push_back(g.value(v).spec);
+  }
+  return holon::read_as(signatures_of(*n.op, n.attrs, in, out), in_specs, out_specs);
 }
 
 }  // namespace
@@ -30,7 +48,11 @@ double flops(const Graph& g, const Node& n) {
     for (ValueId v : values) m.push_back(v == kNoValue ? Meta{} : Meta{part_shape(g.value(v)), g.value(v).dtype});
     return m;
   };
-  const auto in = metas(n.in), out = metas(n.out);
+  auto in = metas(n.in);
+  const auto out = metas(n.out);
+  const auto as = read_as(g, n);
+  for (size_t i = 0; i < as.size(); ++i)
+    if (as[i]) in[i].shape = part_shape(g.value(n.in[i]), as[i]);
   return n.op->flops(CallShapes(*n.op, n.attrs, in, out));
 }
 

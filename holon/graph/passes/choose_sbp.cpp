@@ -13,6 +13,7 @@
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/boxing/planner.h"
+#include "holon/dispatch/signature.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/known_signatures.h"
 #include "holon/graph/passes/parameters.h"
@@ -152,9 +153,26 @@ class Choose {
     return sum;
   }
 
-  // Of all boxings that the node's signature has a part in.
-  Cost cost_around(const Node& n) {
+  // Of what the node's kernel reads of other ranks' parts by itself.
+  Cost cost_inside(size_t at) {
+    const Node& n = g_.nodes[at];
     Cost sum;
+    if (!n.op || !n.op->communicates) return sum;
+    const Known* k = known(at);
+    if (!k) return sum;
+    const State s = state_of(at);
+    const auto as = read_as(k->signatures, s.in, s.out);
+    const double often = is_per_batch(n.section) ? 1 : 1.0 / std::max(1, g_.micro_batches);
+    for (size_t i = 0; i < as.size(); ++i)
+      if (s.in[i] && as[i] != s.in[i])
+        sum += {false, boxing::cost(s.in[i], as[i], k->in[i].shape, k->in[i].dtype) * often};
+    return sum;
+  }
+
+  // Of all boxings that the node's signature has a part in.
+  Cost cost_around(size_t at) {
+    const Node& n = g_.nodes[at];
+    Cost sum = cost_inside(at);
     for (size_t i = 0; i < n.in.size(); ++i) {
       if (n.in[i] == kNoValue) continue;
       bool counted = false;
@@ -263,7 +281,7 @@ class Choose {
     if (!k) return {};
     const Node& n = g_.nodes[at];
     const State before = state_of(at);
-    const Cost cost_before = cost_around(n);
+    const Cost cost_before = cost_around(at);
     const int64_t held_before = held(at);
     std::optional<std::pair<State, Cost>> found;
     for (int a = 0; a < now(n.out[0])->placement.hierarchy().size(); ++a)
@@ -272,7 +290,7 @@ class Choose {
         if (!along(n, tried, a, signature) || !allowed(tried)) continue;
         set(at, tried);
         const bool larger = held(at) > held_before;
-        const Cost gain = cost_around(n) - cost_before;
+        const Cost gain = cost_around(at) - cost_before;
         set(at, before);
         if (larger || (found && !(gain < found->second))) continue;
         if (has_signature(*n.op, n.attrs, k->in, k->out, tried.in, tried.out)) found = {tried, gain};
@@ -285,7 +303,7 @@ class Choose {
     const Node& n = g_.nodes[at];
     if (visited_[at] > last_change(n)) return false;
     visited_[at] = ++clock_;
-    const Cost least{0, -kLeastGain * cost_around(n).s};
+    const Cost least{0, -kLeastGain * cost_around(at).s};
     auto one = best(at, [](const State&) { return true; });
     if (one && one->second < least) {
       set(at, one->first);
@@ -353,6 +371,7 @@ class Choose {
     std::sort(all.begin(), all.end());
     all.erase(std::unique(all.begin(), all.end()), all.end());
     Cost sum;
+    for (size_t at : nodes) sum += cost_inside(at);
     for (ValueId v : all) sum += cost(v);
     return sum;
   }
@@ -390,7 +409,7 @@ class Choose {
       const int64_t most = i ? bytes_of_variants(link) : 0;
       for (State& s : states_along(chain[i], axis, old[i], link, last)) {
         set(chain[i], s);
-        Cost beside = cost_beside(n, link, last);
+        Cost beside = cost_beside(n, link, last) + cost_inside(chain[i]);
         std::optional<Way> least;
         if (!i) least = Way{s, beside};
         for (size_t w = 0; i && w < ways[i - 1].size(); ++w) {

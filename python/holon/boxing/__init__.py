@@ -41,7 +41,8 @@ def counters():
 
 
 def events():
-    """Returns the last such moves on this rank, oldest first: op, from, to, shape, dtype, bytes, parameter, line."""
+    """Returns the last such moves on this rank, oldest first: op, from, to, shape, dtype, bytes, parameter, inside (the
+    op's kernel reads other ranks' parts itself, which no policy refuses), line."""
     return _C.boxing_events()
 
 

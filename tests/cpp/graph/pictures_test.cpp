@@ -11,6 +11,7 @@
 #include "holon/graph/picture/plan.h"
 #include "holon/graph/picture/timetable.h"
 #include "holon/graph/program/program.h"
+#include "holon/internal_ops/attention.h"
 #include "small_graphs.h"
 
 namespace holon::graph {
@@ -123,6 +124,24 @@ TEST(Work, OfProducts) {
     for (auto& n : half.nodes)
       if (n.section == Section::kForward) forward += flops(half, n);
     EXPECT_EQ(forward, 2 * 8 * 6 * 10);
+  });
+}
+
+// Each rank's queries see the keys of all.
+TEST(Work, OfASplitSequence) {
+  comm::run_ranks(2, [](int) {
+    auto work = [](Sbp sequence) {
+      const Layout l = data_parallel();
+      Capture capture;
+      const Tensor q = capture.input_like(random(l, {1, 2, 8, 4}, NdSbp{sequence}, 1));
+      const std::vector<Tensor> outputs{attention_flash(q, q, q, {}, {}, false, 1.0)[0]};
+      const Graph g = capture.finish(outputs);
+      double all = 0;
+      for (auto& n : g.nodes) all += flops(g, n);
+      return all;
+    };
+    EXPECT_GT(work(sbp::broadcast()), 0);
+    EXPECT_EQ(2 * work(sbp::split(2)), work(sbp::broadcast()));
   });
 }
 
