@@ -85,7 +85,7 @@ class TensorImpl : public RefCounted {
   void count_write() { ++writes_; }
 
  protected:
-  uint32_t writes() const { return __atomic_load_n(&writes_, __ATOMIC_ACQUIRE); }
+  uint32_t writes() const { return __atomic_load_n(&writes_, __ATOMIC_ACQUIRE); }  // of writes_, in any thread
   // Of a view whose base was written to: what its grad_fn is now, or that it stays as it is. Several threads may call
   // them.
   void set_seen(bool requires_grad, Ref<Node> grad_fn, uint32_t output_index);
