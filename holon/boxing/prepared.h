@@ -67,8 +67,9 @@ class Prepared {
   std::span<const size_t> scratch_bytes() const;
 
   // Collective where communicates(). in: this rank's part, undefined if it has none; out: row-major, likewise. Writes
-  // all of out. None of in, out and scratch may overlap. All of it may be used again as soon as run() returns: peers
-  // have finished reading. Errors: those of execute(); arrays that are not as prepared (RuntimeError).
+  // all of out. None of in, out and scratch may overlap, except that of a plan of one all_gather in may be in its place
+  // in out. All of it may be used again when run() returns. Errors: those of execute(); arrays that are not as
+  // prepared.
   void run(const Array& in, const Array& out, std::span<const Array> scratch) const;
 
   // Looks the communicators up now, so that the first run() allocates nothing either. In the context that will run it.

@@ -166,9 +166,12 @@ PyObject* binary(const OperatorOps& f, PyObject* a, PyObject* b) noexcept {
   });
 }
 
-// Python falls back to the plain operator, and binds the name again, where there is no in-place variant.
+// Python falls back to the plain operator, and binds the name again, where there is no in-place variant. So it does
+// with a copy in place of a view, as x[0] += 1 then writes the sum into x by index.
 PyObject* in_place(const OperatorOps& f, PyObject* self, PyObject* other) noexcept {
   return guarded([&]() -> PyObject* {
+    if (tensor_of(self).impl()->copied) [[unlikely]]
+      Py_RETURN_NOTIMPLEMENTED;
     TensorVec in;
     in.push_back(tensor_of(self));
     Attrs attrs;

@@ -256,3 +256,28 @@ def test_on_several_ranks():
     rows[0] += 4
     for results in flow.run_ranks(2, run):
         assert results == [columns.tolist(), rows.tolist(), rows.tolist()]
+
+
+def test_operators_on_parts_of_a_split_axis():
+    """Such a part is a copy: no write into it is lost, but x[0] += 1 writes into x."""
+
+    def run(rank):
+        placement = flow.placement("cpu", [0, 1])
+        x = flow.tensor(np.arange(1.0, 9).reshape(4, 2), dtype=flow.float64)
+        x = x.to_global(placement, flow.sbp.broadcast).to_global(sbp=flow.sbp.split(0)).detach().requires_grad_()
+        with flow.no_grad():
+            y = x.detach().clone()
+            y[3] += 1
+            y[0:2] *= y[2:4]
+            with pytest.raises(RuntimeError, match=r"add_: the tensor \[2\] is a copy, not a view"):
+                y[0].add_(1)
+        z = x * 1
+        z[3] += x[0] * 2
+        z[0] -= 1
+        z.sum().backward()
+        return y.numpy().tolist(), z.detach().numpy().tolist(), x.grad.numpy().tolist()
+
+    for y, z, dx in flow.run_ranks(2, run):
+        assert y == [[1 * 5, 2 * 6], [3 * 8, 4 * 9], [5, 6], [8, 9]]
+        assert z == [[0, 1], [3, 4], [5, 6], [7 + 2, 8 + 4]]
+        assert dx == [[3, 3], [1, 1], [1, 1], [1, 1]]

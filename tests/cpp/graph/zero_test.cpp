@@ -17,9 +17,9 @@ namespace {
 TEST(Zero, GathersParametersInPlace) {
   comm::run_ranks(2, [](int) {
     const auto b = sbp::broadcast();
-    const Layout beside_one{
+    const Layout one_tensor_rank{
         Placement::nested("cpu", {{0}, {1}}), {sbp::split(0), b}, {b, sbp::split(1)}, {b, sbp::split(0)}, {b, b}};
-    for (const Layout& l : {data_parallel(), beside_one}) {
+    for (const Layout& l : {data_parallel(), one_tensor_rank}) {
       Captured c = mlp(l);
       CompileOptions options;
       options.zero_stage = 1;
