@@ -1,9 +1,11 @@
 #include "holon/nn/linear.h"
 
 #include <cmath>
+#include <typeinfo>
 
 #include "holon/base/error.h"
 #include "holon/nn/init.h"
+#include "holon/nn/module_access.h"
 #include "holon/nn/quantize.h"
 #include "holon/nn/weights.h"
 
@@ -18,6 +20,13 @@ Linear::Linear(int64_t in_features, int64_t out_features, const LinearOptions& o
 }
 
 Tensor Linear::quantized(const Tensor& x) const { return quantized_product(x, weight, bias, in_features_); }
+
+std::vector<ProductModule> linear_modules(const Module& module) {
+  std::vector<ProductModule> found;
+  for (auto& [path, child] : module.named_modules())
+    if (detail::ModuleAccess::has_parameter_of(child, "weight", typeid(Linear))) found.push_back({path});
+  return found;
+}
 
 Bilinear::Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, const LinearOptions& o) {
   weight = register_parameter("weight", blank({out_features, in1_features, in2_features}, o.placement, o.sbp, o.dtype));

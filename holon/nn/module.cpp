@@ -251,6 +251,18 @@ void Module::replace_module(const std::string& path, const Module& module) {
   in.state().replace_child(name, module, nullptr);
 }
 
+void Module::remove_module(const std::string& path) {
+  auto [parent, name] = split_path(path);
+  State& in = get_submodule(parent).state();
+  if (!in.child(name))
+    fail_value("remove_module: the module has no submodule '{}'. named_modules() lists its own.", path);
+  if (in.registration(MemberKind::kModule, name))
+    fail_value("remove_module: '{}' is held by a member of its module, which calls it. Replace it by an nn::Identity.",
+               path);
+  std::erase_if(in.children, [&own = name](auto& entry) { return entry.first == own; });
+  ++in.changes;
+}
+
 void Module::replace_parameter(const std::string& path, const Tensor& value) {
   auto [parent, name] = split_path(path);
   Module in = get_submodule(parent);
