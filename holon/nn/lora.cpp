@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "holon/base/error.h"
@@ -50,10 +51,8 @@ DType dtype_of_adapter(DType weight) { return weight == float64 ? float64 : floa
 struct Adapter {
   LoraFactor a, b;
   double scale, dropout;
-  bool merged = false;
 
   Tensor added(const Tensor& input, const Tensor& output) const {
-    if (merged) return {};
     Tensor x = input.to(a.weight.dtype());
     if (dropout > 0) x = holon::dropout(x, dropout, a.is_training());
     Tensor h = a(x) * scale;
@@ -79,7 +78,17 @@ struct Lora::State {
   struct Adapted {
     Module module;
     std::shared_ptr<Adapter> adapter;
-    HookHandle hook;
+    std::optional<HookHandle> hook{};  // none while the adapter is merged
+
+    void add_hook() {
+      // It is copied with each call: it holds a pointer.
+      hook = module.register_forward_hook(
+          [adapter = adapter](const Tensor& x, const Tensor& y) { return adapter->added(x, y); });
+    }
+    void remove_hook() {
+      if (hook) hook->remove();
+      hook.reset();
+    }
   };
   Module root;
   LoraOptions options;
@@ -129,10 +138,8 @@ Lora::Lora(Module& module, const std::vector<ProductModule>& products, const Lor
       factor->train(of.is_training());
       of.register_module(name, std::as_const(*factor));
     }
-    // The hook is copied with each call: it holds a pointer.
-    HookHandle hook =
-        of.register_forward_hook([adapter](const Tensor& x, const Tensor& y) { return adapter->added(x, y); });
-    state_->adapted.push_back({of, std::move(adapter), std::move(hook)});
+    state_->adapted.push_back({of, std::move(adapter)});
+    state_->adapted.back().add_hook();
   }
 }
 
@@ -149,13 +156,13 @@ void Lora::add_to_weights(double sign, const char* what) {
                    what, s.products[i].path);
   NoGradGuard guard;
   for (size_t i = 0; i < s.adapted.size(); ++i) {
-    const auto& [module, adapter, hook] = s.adapted[i];
-    Tensor weight = module.get_parameter("weight").detach();
-    Tensor product = matmul(adapter->b.weight.detach(), adapter->a.weight.detach()) * (sign * adapter->scale);
+    auto& of = s.adapted[i];
+    Tensor weight = of.module.get_parameter("weight").detach();
+    Tensor product = matmul(of.adapter->b.weight.detach(), of.adapter->a.weight.detach()) * (sign * of.adapter->scale);
     if (s.products[i].transposed) product = product.transpose(0, 1);
     if (weight.is_global()) product = product.to_global(weight.placement(), weight.nd_sbp());
     copy_(weight, (weight.to(product.dtype()) + product).to(weight.dtype()));
-    adapter->merged = sign > 0;
+    sign > 0 ? of.remove_hook() : of.add_hook();
   }
   s.merged = sign > 0;
 }
@@ -172,10 +179,10 @@ void Lora::unmerge() {
 
 void Lora::remove() {
   State& s = *state_;
-  for (auto& [module, adapter, hook] : s.adapted) {
-    hook.remove();
-    module.remove_module(kA);
-    module.remove_module(kB);
+  for (auto& of : s.adapted) {
+    of.remove_hook();
+    of.module.remove_module(kA);
+    of.module.remove_module(kB);
   }
   for (Tensor p : s.frozen) p.set_requires_grad();
   s.adapted.clear(), s.frozen.clear(), s.products.clear();

@@ -33,7 +33,7 @@ struct Module::State : detail::Registrations {
   std::map<int, Hook> hooks;
   int n_hooks = 0;
   bool training = true;
-  uint64_t changes = 0;  // of what is registered
+  uint64_t changes = 0;  // of what is registered, hooks included
 
   Module* child(const std::string& name) {
     for (auto& [own, module] : children)
@@ -544,16 +544,18 @@ LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
 HookHandle Module::register_forward_pre_hook(PreHook hook) {
   int number = state().n_hooks++;
   state_->pre_hooks[number] = std::move(hook);
+  ++state_->changes;
   return HookHandle([state = std::weak_ptr(state_), number] {
-    if (auto s = state.lock()) s->pre_hooks.erase(number);
+    if (auto s = state.lock()) s->changes += s->pre_hooks.erase(number);
   });
 }
 
 HookHandle Module::register_forward_hook(Hook hook) {
   int number = state().n_hooks++;
   state_->hooks[number] = std::move(hook);
+  ++state_->changes;
   return HookHandle([state = std::weak_ptr(state_), number] {
-    if (auto s = state.lock()) s->hooks.erase(number);
+    if (auto s = state.lock()) s->changes += s->hooks.erase(number);
   });
 }
 

@@ -194,7 +194,7 @@ class Model(CppModule):
         B are parameters, "PATH.lora_A.weight" and "PATH.lora_B.weight", which alone require grad; B begins as zeros.
 
         target_modules is as PEFT's: ends of the paths of modules, here or in transformers, such as ["q_proj",
-        "v_proj"]; one text is a regular expression for whole paths; "all-linear" are all products but those that give
+        "v_proj"]; one text is a regular expression for whole paths, or one name; "all-linear" are all products but those that give
         the logits. Errors (ValueError), before anything is changed: a target that fits no module, which lists those
         that there are; options out of range; the model has adapters.
         """
@@ -217,10 +217,12 @@ class Model(CppModule):
         """Adds the adapters' products to the weights. Errors: RuntimeError if they are merged, or weights are
         quantised."""
         self._model.merge_lora()
+        self._follow()
 
     def unmerge_lora(self) -> None:
         """Takes them out again by a subtraction, which is as exact as the weights' dtype."""
         self._model.unmerge_lora()
+        self._follow()
 
     def remove_lora(self) -> None:
         """Takes the adapters out of the model; weights that they are merged into keep them. What add_lora() froze is
