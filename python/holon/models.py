@@ -194,9 +194,9 @@ class Model(CppModule):
         B are parameters, "PATH.lora_A.weight" and "PATH.lora_B.weight", which alone require grad; B begins as zeros.
 
         target_modules is as PEFT's: ends of the paths of modules, here or in transformers, such as ["q_proj",
-        "v_proj"]; one text is a regular expression for whole paths, or one name; "all-linear" are all products but those that give
-        the logits. Errors (ValueError), before anything is changed: a target that fits no module, which lists those
-        that there are; options out of range; the model has adapters.
+        "v_proj"]; one text is a regular expression for whole paths, or one name; "all-linear" are all products but
+        those that give the logits. Errors (ValueError), before anything is changed: a target that fits no module,
+        which lists those that there are; options out of range; the model has adapters.
         """
         if isinstance(target_modules, str):
             targets = [target_modules]

@@ -63,7 +63,11 @@ def test_targets_are_peft_s():
     for targets in (["q_projection"], ["q_proj", "proj"], ".*query", [""], [".*q_proj"]):
         with pytest.raises(ValueError, match=r"q_proj \(2\)"):
             made().add_lora(targets)
-    for options, message in [({"r": 0}, "r is 0"), ({"lora_dropout": 1.5}, "probability"), ({"target_modules": []}, "no")]:
+    for options, message in [
+        ({"r": 0}, "r is 0"),
+        ({"lora_dropout": 1.5}, "probability"),
+        ({"target_modules": []}, "no"),
+    ]:
         with pytest.raises(ValueError, match=message):
             made().add_lora(**options)
 
@@ -206,8 +210,17 @@ def test_files_that_peft_wrote(tmp_path):
     model = adapted(target_modules=["v_proj"])
     model.save_adapter(tmp_path)
     config = json.loads((tmp_path / "adapter_config.json").read_text())
-    more = {"auto_mapping": None, "init_lora_weights": True, "layers_to_transform": None, "megatron_config": None,
-            "modules_to_save": None, "rank_pattern": {}, "alpha_pattern": {}, "revision": None, "use_dora": False}  # fmt: skip
+    more = {
+        "auto_mapping": None,
+        "init_lora_weights": True,
+        "layers_to_transform": None,
+        "megatron_config": None,
+        "modules_to_save": None,
+        "rank_pattern": {},
+        "alpha_pattern": {},
+        "revision": None,
+        "use_dora": False,
+    }
     (tmp_path / "adapter_config.json").write_text(json.dumps({**config, **more, "target_modules": r".*\.v_proj"}))
     tensors = safetensors.load_file(tmp_path / "adapter_model.safetensors")
     halves = {n: t.astype(ml_dtypes.bfloat16) for n, t in tensors.items()}

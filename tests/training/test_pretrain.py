@@ -95,7 +95,7 @@ def test_what_is_refused(program, tmp_path):
 
 def test_the_curve(whole, tmp_path):
     picture = tmp_path / "curve.svg"
-    subprocess.run([sys.executable, ROOT / "examples/pretrain/curve.py", whole[0], picture], check=True)
+    subprocess.run([sys.executable, ROOT / "examples/curve.py", whole[0], picture], check=True)
     root = ElementTree.parse(picture).getroot()
     name = "{http://www.w3.org/2000/svg}"
     lines, points = root.findall(f"{name}polyline"), root.findall(f"{name}circle")
