@@ -327,7 +327,7 @@ def loss_of(model, pixels, labels, smoothing, mixup, rng):
 
 
 def evaluate(model, state, loader):
-    """Loss, and in how many of a hundred the class is the first, or among the first five, by the averaged parameters."""
+    """Loss, and in how many of a hundred the class is first, or among the first five, by the averaged parameters."""
     state.swap()
     model.eval()
     loss, first, five, count = 0.0, 0, 0, 0

@@ -1,4 +1,4 @@
-"""examples/finetune: it learns by adapters and in full, continues where it was interrupted, and layouts give the same."""
+"""examples/finetune: it learns by adapters and in full, continues after an interruption, on layouts alike."""
 
 import importlib.util
 import json
