@@ -6,8 +6,8 @@ train all parameters.
 
 FOLDER is a checkpoint as transformers saves it, with tokenizer.json and a chat template. Without --model, RUN/base is
 made: a tiny model with drawn parameters, whose tokenizer learns its tokens from the data; without --data, so is
-RUN/data.jsonl: questions and answers about a few things. Each line of a file is {"messages": [{"role": "user",
-"content": ...}, {"role": "assistant", ...}]}. Only the assistant's words count in the loss. Conversations are packed into rows, and
+RUN/data.jsonl: questions and answers about a few things. A line of a file is {"messages": [{"role": "user", "content":
+...}, {"role": "assistant", ...}]}. Only the assistant's words count in the loss. Conversations are packed into rows, and
 attention stays within each. Checkpoints go to RUN/checkpoints: the same command continues where a run was interrupted.
 At the end RUN/adapter is what PEFT reads, or RUN/model a checkpoint; with --merge both.
 

@@ -151,7 +151,7 @@ void Lora::add_to_weights(double sign, const char* what) {
   State& s = *state_;
   for (size_t i = 0; i < s.adapted.size(); ++i)
     if (!is_floating(s.adapted[i].module.get_parameter("weight").dtype()))
-      fail_runtime("LoRA: {}: the weight of '{}' is quantised, and has no room for an adapter. Leave it unmerged, or "
+      fail_runtime("LoRA: {}: the weight of '{}' is quantised, and cannot take an adapter in. Leave it unmerged, or "
                    "read the model without quantize.",
                    what, s.products[i].path);
   NoGradGuard guard;

@@ -21,7 +21,7 @@ struct QuantizeOptions {
 // scale for each group: uint8 [out, groups, bytes] in the form of holon/kernels/quantized.h, divided among the ranks as
 // before. A number is off by at most half of its group's scale, which is its largest number over 7 (4 bits) or 127 (8
 // bits). The weights are parameters without gradients, in state_dict() as they are; gradients of inputs go through the
-// numbers that they stand for. `run`, if given, is called with what quantises one weight on this rank.
+// numbers that they represent. `run`, if given, is called with what quantises one weight on this rank.
 //
 // Errors, before anything is changed (ValueError): bits or group_size out of range; a group_size that does not divide
 // the inputs of one of them; a path of none, or of one that is quantised already. Then: weights that are not finite.

@@ -232,7 +232,7 @@ def pack_conversations(
     conversations: Sequence[tuple[Sequence[int], Sequence[int]]], length: int, pad: int = 0
 ) -> PackedRows:
     """Puts conversations (tokens, labels) into as few rows as is easy: longest first, each into the fullest row that
-    has room. The first token of each has no label, since the one before it is another conversation's.
+    has space left. The first token of each has no label, since the one before it is another conversation's.
 
     Errors: ValueError for a length below 2, and where no conversation has a label left.
     """
@@ -240,7 +240,7 @@ def pack_conversations(
         raise ValueError(f"pack_conversations: rows of {length} tokens predict nothing; length is 2 or more.")
     cut = dropped = 0
     rows: list[list[int]] = []
-    room: list[list[int]] = [[] for _ in range(length + 1)]  # the rows that have so much
+    space: list[list[int]] = [[] for _ in range(length + 1)]  # the rows that have so much left
     order = sorted(range(len(conversations)), key=lambda i: (-len(conversations[i][0]), i))
     for i in order:
         tokens, labels = conversations[i]
@@ -249,14 +249,14 @@ def pack_conversations(
         if all(label == IGNORED for label in labels[1:n]):
             dropped += 1
             continue
-        free = next((free for free in range(n, length + 1) if room[free]), None)
+        free = next((free for free in range(n, length + 1) if space[free]), None)
         if free is None:
             row, free = len(rows), length
             rows.append([])
         else:
-            row = room[free].pop()
+            row = space[free].pop()
         rows[row].append(i)
-        room[free - n].append(row)
+        space[free - n].append(row)
     if not rows:
         raise ValueError(
             f"pack_conversations: none of {len(conversations)} conversations has a label among its first {length} "
