@@ -7,9 +7,9 @@ train all parameters.
 FOLDER is a checkpoint as transformers saves it, with tokenizer.json and a chat template. Without --model, RUN/base is
 made: a tiny model with drawn parameters, whose tokenizer learns its tokens from the data; without --data, so is
 RUN/data.jsonl: questions and answers about a few things. A line of a file is {"messages": [{"role": "user", "content":
-...}, {"role": "assistant", ...}]}. Only the assistant's words count in the loss. Conversations are packed into rows, and
-attention stays within each. Checkpoints go to RUN/checkpoints: the same command continues where a run was interrupted.
-At the end RUN/adapter is what PEFT reads, or RUN/model a checkpoint; with --merge both.
+...}, {"role": "assistant", ...}]}. Only the assistant's words count in the loss. Conversations are packed into rows,
+and attention stays within each. Checkpoints go to RUN/checkpoints: the same command continues where a run was
+interrupted. At the end RUN/adapter is what PEFT reads, or RUN/model a checkpoint; with --merge both.
 
 It needs PyPI's tokenizers and jinja2.
 """
@@ -57,8 +57,10 @@ THINGS = {
     "an elephant": ("grey", "zoo"),
     "a cloud": ("grey", "sky"),
 }
-COLOURS = ["What colour is {}?", "Which colour does {} have?", "Tell me the colour of {}.", "{}: what colour?"]
-PLACES = ["Where do I find {}?", "In which place is {}?", "Where is {} usually?", "{}: where?"]
+COLOURS = ["What colour is {}?", "Which colour does {} have?", "Tell me the colour of {}.", "Name the colour of {}!"]
+COLOURS += ["The colour of {}, please.", "I forgot the colour of {}.", "So {} has which colour?", "{}: what colour?"]
+PLACES = ["Where do I find {}?", "In which place is {}?", "Where is {} usually?", "Name the place of {}!"]
+PLACES += ["The place of {}, please.", "I forgot where {} is.", "So {} is where?", "{}: where?"]
 
 
 def arguments(argv=None):

@@ -5,6 +5,8 @@ import sys
 
 import numpy as np
 import pytest
+from harness import torch_chat
+from harness.torch_python import require_torch, run_torch
 
 from holon.data import ChatTemplate, pack_conversations, read_conversations
 
@@ -77,6 +79,27 @@ def test_the_sandbox_and_its_functions():
             ChatTemplate(source).render(TALK)
     with pytest.raises(ValueError, match="the template, line 2: "):
         ChatTemplate("a\n{% for %}")
+
+
+def test_texts_and_spans_are_those_of_transformers(tmp_path):
+    require_torch()
+    jumps = (
+        "{% for m in messages %}{% if loop.index == 2 %}{% continue %}{% endif %}\n   {{ m | tojson(2) }}\n{% endfor %}"
+    )
+    odd = [{"role": "user", "content": " x \n\n{{y}} <é> '\" "}, {"role": "assistant", "content": "  ü {% raw %} \n"}]
+    cases = [
+        [template, messages, prompt]
+        for template in (PLAIN, MARKED, CHANGING, jumps)
+        for messages in (TALK, TALK + odd, TALK[:1])
+        for prompt in (False, True)
+    ]
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    run_torch(torch_chat.__file__, tmp_path / "cases.json", tmp_path / "out.json")
+    for (source, messages, prompt), (text, spans) in zip(cases, json.loads((tmp_path / "out.json").read_text())):
+        template = ChatTemplate(source, {"bos_token": "<s>"})
+        assert template.render(messages, prompt) == text
+        if source == MARKED and not prompt:
+            assert [list(span) for span in template.spans(messages)[1]] == spans and spans or messages == TALK[:1]
 
 
 def test_from_a_tokenizers_folder(tmp_path):
