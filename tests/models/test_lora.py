@@ -140,6 +140,23 @@ def test_training_follows_one_rank_in_graphs_too(layout, quantize):
         np.testing.assert_allclose(found, [wanted] * n, rtol=1e-4)
 
 
+def test_adapters_move_nothing_more():
+    """What ops move implicitly, forward and backward, is what they move without adapters."""
+
+    def run(rank):
+        found = []
+        for lora in (False, True):
+            model = made(tp=2)
+            if lora:
+                model.add_lora()
+            before = flow.boxing.counters()
+            model.loss(flow.tensor(IDS), flow.tensor(IDS)).backward()
+            found.append({name: n - before[name] for name, n in flow.boxing.counters().items()})
+        assert found[0] == found[1] and found[0]["events"] > 0
+
+    flow.run_ranks(2, run)
+
+
 def test_with_activation_checkpointing():
     wanted = losses({}, False)
     np.testing.assert_allclose(losses({}, True, checkpointing=True), wanted, rtol=1e-5)
