@@ -83,7 +83,7 @@ def arguments(argv=None):
     parser.add_argument("--epochs", type=float, default=3)
     parser.add_argument("--steps", type=int, help="instead of --epochs")
     parser.add_argument(
-        "--lr", type=float, help="default: 2e-4 with adapters, 2e-5 without; of the tiny model 1e-2, 3e-3"
+        "--lr", type=float, help="default: 2e-4 with adapters, 2e-5 without; of the tiny model 5e-3, 3e-3"
     )
     for name, ranks in (("dp", "rows"), ("tp", "heads and hidden units"), ("pp", "layers")):
         parser.add_argument(f"--{name}", type=int, default=1, help=f"ranks that share the {ranks}")
@@ -344,7 +344,7 @@ def main(argv=None):
         alpha = 2 * options.lora if options.alpha is None else options.alpha
         model.add_lora(targets, r=options.lora, lora_alpha=alpha, lora_dropout=options.dropout)
     learned, state = Learned(model), Losses()
-    peak = options.lr or ((2e-4 if options.lora else 2e-5) if options.model else (1e-2 if options.lora else 3e-3))
+    peak = options.lr or ((2e-4 if options.lora else 2e-5) if options.model else (5e-3 if options.lora else 3e-3))
     optimizer = optim.AdamW(learned.parameters, lr=peak, betas=(0.9, 0.95), weight_decay=0.0)
     steps = options.steps or max(1, round(options.epochs * len(train.ids) / options.batch))
     checkpoints = Checkpointer(

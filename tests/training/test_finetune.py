@@ -92,7 +92,7 @@ def test_other_ways(program, whole, tmp_path, more):
 @pytest.mark.parametrize("layout", [["--dp", "2"], ["--tp", "2"], ["--pp", "2"]], ids=["dp", "tp", "pp"])
 def test_on_two_ranks(whole, tmp_path, layout):
     run, losses = whole
-    given = ["--model", run / "base", "--data", run / "data.jsonl", "--lr", "1e-2"]
+    given = ["--model", run / "base", "--data", run / "data.jsonl", "--lr", "5e-3"]
     launch = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", "2", "--master_port", free_port()]
     command = [*launch, ROOT / "examples/finetune/finetune.py", tmp_path, *given, *SMALL, *layout]
     done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)

@@ -4,6 +4,7 @@ import importlib.util
 import shutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -136,6 +137,16 @@ def test_what_is_done_to_images(program, images):
         for change in program.CHANGES:
             for x in (-1, 0, 1):
                 assert change(image, x).size == image.size
+
+
+def test_the_curve_has_top_1(whole, tmp_path):
+    picture = tmp_path / "curve.svg"
+    subprocess.run([sys.executable, ROOT / "examples/curve.py", whole[0], picture], check=True)
+    root = ElementTree.parse(picture).getroot()
+    name = "{http://www.w3.org/2000/svg}"
+    lines, points = root.findall(f"{name}polyline"), root.findall(f"{name}circle")
+    assert [len(line.get("points").split()) for line in lines] == [8, 8, 4] and len(points) == 4
+    assert any(text.text == "top-1" for text in root.findall(f"{name}text"))
 
 
 def test_mixup_and_smoothing_are_those_of_the_formula(program):
