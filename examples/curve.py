@@ -52,10 +52,8 @@ def curve(losses, validation):
         parts.append(line([(row[0], y(low + (high - low) * row[2] / 100)) for row in validation], "#2a7d4f", 2))
     parts += [f'<circle cx="{x(row[0]):.1f}" cy="{y(row[1]):.1f}" r="3.5" fill="#c4501b"/>' for row in validation]
     for i, (text, color) in enumerate(legend):
-        parts.append(
-            f'<text x="{WIDTH - right - 2}" y="{TOP + 12 + 16 * i}" text-anchor="end" fill="{color}">{text}</text>'
-        )
-    parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 3}" text-anchor="middle">steps</text></svg>')
+        parts.append(f'<text x="{LEFT + 120 * i}" y="{HEIGHT - 3}" fill="{color}">{text}</text>')
+    parts.append(f'<text x="{WIDTH - right}" y="{HEIGHT - 3}" text-anchor="end">steps</text></svg>')
     return "\n".join(parts) + "\n"
 
 
