@@ -337,6 +337,8 @@ def main(argv=None):
     validation = packed(held_out, template, tokenizer, options.length, "validation")
     layout = {"dp": options.dp, "tp": options.tp, "pp": options.pp}
     model = flow.models.from_pretrained(folder, **layout, dtype=getattr(flow, options.dtype), quantize=options.quantize)
+    if (most := max(train.ids.max(), validation.ids.max())) >= model.config["vocab_size"]:
+        raise SystemExit(f"finetune: the tokenizer gives {most}; the model has {model.config['vocab_size']} tokens.")
     model.train()
     flow.manual_seed(options.seed)
     if options.lora:
@@ -360,7 +362,7 @@ def main(argv=None):
             + (f", from step {begin}" if begin else ""),
             flush=True,
         )
-    prompt = options.prompt or next(m["content"] for m in held_out[0] if m["role"] == "user")
+    prompt = options.prompt or next((m["content"] for m in held_out[0] if m["role"] == "user"), "Hello")
     ask = lambda: answer(model, tokenizer, template, prompt, options.new_tokens)
     if not begin:
         before = ask()

@@ -37,7 +37,8 @@ struct ProductModule {
   std::string path{};
   bool transposed = false;
 };
-// All Linear modules in the tree, whether quantised or not.
+// All Linear modules in the tree that are called, whether quantised or not: not the out_proj of a MultiheadAttention,
+// which multiplies by its weight itself.
 std::vector<ProductModule> linear_modules(const Module& module);
 
 // y[o] = x1 weight[o] x2 + bias[o], with weight [out, in1, in2].

@@ -12,6 +12,7 @@
 #include "error_of.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/random_state.h"
+#include "holon/nn/attention.h"
 #include "holon/nn/init.h"
 #include "holon/nn/quantize.h"
 #include "holon/ops/activation.h"
@@ -194,6 +195,15 @@ TEST(Lora, NextToQuantisedWeights) {
   EXPECT_GT(amax(abs(net.get_parameter("up.lora_A.weight").grad())).item().as_double(), 1e-3);
   EXPECT_NE(error_of([&] { lora.merge(); }).find("the weight of 'up' is quantised"), std::string::npos);
   EXPECT_FALSE(lora.is_merged());
+}
+
+TEST(Lora, ProductsThatAreCalled) {
+  TransformerEncoderLayer layer(8, 2, {.dim_feedforward = 16});
+  std::set<std::string> paths;
+  for (auto& p : linear_modules(layer)) paths.insert(p.path);
+  EXPECT_EQ(paths, (std::set<std::string>{"linear1", "linear2"}));  // attention's out_proj is not
+  EXPECT_TRUE(linear_modules(MultiheadAttention(8, 2)).empty());
+  EXPECT_TRUE(linear_modules(MultiheadAttention(8, 2, {.packed = false})).empty());
 }
 
 TEST(Lora, AdaptersOfHalfAreFloat32) {
