@@ -1,6 +1,7 @@
 // Adapters of models, and their files in PEFT's form: adapter_config.json, and adapter_model.safetensors with
 // "base_model.model.PATH.lora_A.weight" [r, in] and "base_model.model.PATH.lora_B.weight" [out, r] of each module.
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -72,6 +73,11 @@ std::vector<Candidate> adapted(const Model& model) {
     for (auto& p : model.lora()->products())
       if (p.path == c.product.path) out.push_back(c);
   return out;
+}
+
+bool same_paths(const std::vector<Candidate>& a, const std::vector<Candidate>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](auto& x, auto& y) { return x.product.path == y.product.path; });
 }
 
 // What names exactly the adapted modules in transformers: last parts of their paths if these name no others, else whole
@@ -219,7 +225,10 @@ void Model::save_adapter(const FilePath& folder, const std::string& base) const 
     c.set("base_model_name_or_path", base.empty() ? checkpoint::Value() : checkpoint::Value(base));
     c.set("inference_mode", true);
     c.set("r", o.r);
-    c.set("lora_alpha", o.alpha);
+    // PEFT's is an integer.
+    c.set("lora_alpha",
+          o.alpha == std::floor(o.alpha) && std::abs(o.alpha) < 1e9 ? checkpoint::Value(static_cast<int64_t>(o.alpha))
+                                                                    : checkpoint::Value(o.alpha));
     c.set("lora_dropout", o.dropout);
     c.set("use_rslora", o.rslora);
     c.set("target_modules", targets_of(*this, with));
@@ -239,16 +248,14 @@ void Model::load_adapter(const FilePath& folder) {
   });
   std::vector<nn::ProductModule> products;
   for (auto& c : with) products.push_back(c.product);
-  if (lora()) {
-    const nn::LoraOptions& own = lora()->options();
-    if (own.r != options.r || own.alpha != options.alpha || own.rslora != options.rslora ||
-        adapted(*this).size() != with.size() || lora()->is_merged())
-      fail_value(
-          "load_adapter: the model has other adapters, of rank {}, or they are merged. Call remove_lora() first.",
-          own.r);
-  } else {
+  const bool adds = !lora();
+  if (adds) {
     nn::init::SkipGuard no_draws;  // each value is replaced
     changes_->lora.emplace(*this, products, options, changes_->bits);
+  } else if (const nn::LoraOptions& own = lora()->options(); own.r != options.r || own.alpha != options.alpha ||
+             own.rslora != options.rslora || lora()->is_merged() || !same_paths(adapted(*this), with)) {
+    fail_value("load_adapter: the model has other adapters, of rank {}, or they are merged. Call remove_lora() first.",
+               own.r);
   }
   NoGradGuard guard;
   LoadOptions reading;
@@ -258,7 +265,13 @@ void Model::load_adapter(const FilePath& folder) {
       into.push_back(get_parameter(fmt::format("{}.{}.weight", c.product.path, factor)));
       reading.like.emplace_back(in_file(c, factor), into.back());
     }
-  const checkpoint::Value loaded = load(file, reading);
+  checkpoint::Value loaded;
+  try {
+    loaded = load(file, reading);
+  } catch (...) {
+    if (adds) remove_lora();
+    throw;
+  }
   for (size_t i = 0; i < into.size(); ++i) copy_(into[i], loaded[reading.like[i].first].tensor().to(into[i].dtype()));
 }
 

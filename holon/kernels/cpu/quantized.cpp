@@ -94,7 +94,7 @@ Array numbers_of(const Array& w, int64_t size, int64_t bits, int64_t begin, int6
 
 // How many outputs of a weight with k inputs are dequantised at a time.
 int64_t outputs_at_once(int64_t k, int64_t n, DType dtype) {
-  return std::clamp<int64_t>(kBlockBytes / (k * static_cast<int64_t>(size_bytes(dtype))) / 16 * 16, 16, n);
+  return std::min(n, std::max<int64_t>(16, kBlockBytes / (k * static_cast<int64_t>(size_bytes(dtype))) / 16 * 16));
 }
 
 void many_rows(const Array& x, const Array& w, const Array* bias, int64_t bits, int64_t rows, Array& out) {

@@ -201,6 +201,14 @@ TEST(Adapters, WhatIsWrongIsAnErrorOnAllRanks) {
     four.r = 4;
     Model other = adapted(llama(), {.tp = 2}, four);
     EXPECT_TRUE(contains(error_of([&] { other.load_adapter(folder.path); }), "other adapters, of rank 4"));
+    // As many modules of the same sizes, but others.
+    LoraOptions first;
+    first.target_modules = {"layers.0.mlp.up_proj"};
+    Model one = adapted(llama(), {.tp = 2}, first);
+    one.save_adapter(folder.path / "one");
+    first.target_modules = {"layers.1.mlp.up_proj"};
+    Model two = adapted(llama(), {.tp = 2}, first);
+    EXPECT_TRUE(contains(error_of([&] { two.load_adapter(folder.path / "one"); }), "other adapters, of rank 8"));
     Model gpt2 = drawn(Config(kGpt2), {.tp = 2});
     EXPECT_TRUE(contains(error_of([&] { gpt2.load_adapter(folder.path); }), "not of a module that can have"));
     gpt2.add_lora();
