@@ -128,7 +128,10 @@ def made_conversations():
     return found
 
 
-def make_data(path):
+def make_data(path, options):
+    options.run.mkdir(parents=True, exist_ok=True)
+    if options.data or path.exists():
+        return
     lines = [json.dumps({"messages": messages}) for messages in made_conversations()]
     path.write_text("\n".join(lines) + "\n")
 
@@ -151,7 +154,7 @@ def make_base(folder, conversations, length):
         about = {"chat_template": CHATML, "eos_token": "<|im_end|>", "pad_token": "<|im_end|>"}
         (folder / "tokenizer_config.json").write_text(json.dumps(about, indent=2))
 
-    on_rank_0(write_tokenizer)
+    on_rank_0(write_tokenizer)  # all ranks have seen by now that there is no config.json
     config = {
         "model_type": "llama",
         "architectures": ["LlamaForCausalLM"],
@@ -223,7 +226,7 @@ class Learned:
     def load_state_dict(self, state):
         with flow.no_grad():
             for name, p in self.state_dict().items():
-                p.copy_(state[name])
+                p.copy_(state[name].to_global(p.placement, p.sbp))  # of another layout perhaps
 
 
 class Losses:
@@ -322,9 +325,7 @@ def main(argv=None):
     options = arguments(argv)
     first, size = flow.env.get_rank() == 0, options.rows
     data, folder = options.data or options.run / "data.jsonl", options.model or options.run / "base"
-    on_rank_0(lambda: options.run.mkdir(parents=True, exist_ok=True))
-    if not options.data and not data.exists():
-        on_rank_0(lambda: make_data(data))
+    on_rank_0(lambda: make_data(data, options))
     conversations = read_conversations(data)
     held_out = read_conversations(options.validation) if options.validation else conversations[::10]
     if not options.validation:

@@ -301,8 +301,8 @@ class State:
     def load_state_dict(self, state):
         self.losses, self.validation = list(state["losses"]), [list(row) for row in state["validation"]]
         with flow.no_grad():
-            for name, value in state["mean"].items():
-                self.mean[name].copy_(value)
+            for name, mean in self.mean.items():
+                mean.copy_(state["mean"][name].to_global(mean.placement, mean.sbp))  # of another layout perhaps
 
 
 def learning_rate(step, steps, peak):

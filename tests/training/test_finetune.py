@@ -92,7 +92,8 @@ def test_other_ways(program, whole, tmp_path, more):
 @pytest.mark.parametrize("layout", [["--dp", "2"], ["--tp", "2"], ["--pp", "2"]], ids=["dp", "tp", "pp"])
 def test_on_two_ranks(whole, tmp_path, layout):
     run, losses = whole
-    given = ["--model", run / "base", "--data", run / "data.jsonl", "--lr", "5e-3"]
+    # With tp of what is there; otherwise the ranks make it together.
+    given = ["--model", run / "base", "--data", run / "data.jsonl", "--lr", "5e-3"] if "--tp" in layout else []
     launch = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", "2", "--master_port", free_port()]
     command = [*launch, ROOT / "examples/finetune/finetune.py", tmp_path, *given, *SMALL, *layout]
     done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
@@ -100,6 +101,31 @@ def test_on_two_ranks(whole, tmp_path, layout):
     found = np.loadtxt(tmp_path / "losses.txt")
     np.testing.assert_allclose(found[:3], losses[:3], rtol=1e-5)
     np.testing.assert_allclose(found, losses, rtol=5e-3)
+
+
+@pytest.mark.slow
+def test_on_another_layout(tmp_path):
+    def run(*options):
+        launch = [
+            sys.executable,
+            "-m",
+            "holon.distributed.launch",
+            "--nproc_per_node",
+            "2",
+            "--master_port",
+            free_port(),
+        ]
+        command = [*launch, ROOT / "examples/finetune/finetune.py", tmp_path, *options]
+        done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(*[*SMALL, "--steps", "5", "--dp", "2"])
+    before = np.loadtxt(tmp_path / "losses.txt")
+    assert "from step 5" in run(*[*SMALL, "--steps", "8", "--pp", "2"])
+    after = np.loadtxt(tmp_path / "losses.txt")
+    np.testing.assert_array_equal(after[: len(before)], before)
+    assert len(after) > len(before) and after[len(before)] < 1.1 * before[0]
 
 
 def test_what_is_refused(program, whole, tmp_path, capsys):

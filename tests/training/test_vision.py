@@ -120,6 +120,31 @@ def test_on_two_ranks(images, whole, tmp_path, layout):
     np.testing.assert_allclose(found, whole[1], rtol=5e-3)
 
 
+@pytest.mark.slow
+def test_on_another_layout(images, tmp_path):
+    def run(*options):
+        launch = [
+            sys.executable,
+            "-m",
+            "holon.distributed.launch",
+            "--nproc_per_node",
+            "2",
+            "--master_port",
+            free_port(),
+        ]
+        command = [*launch, ROOT / "examples/vision/vision.py", tmp_path, *options]
+        done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(*["--images", images, *SMALL, "--depth", "2", "--epochs", "1", "--dp", "2"])
+    before = np.loadtxt(tmp_path / "losses.txt")
+    assert "from step 2" in run(*["--images", images, *SMALL, "--depth", "2", "--epochs", "2", "--tp", "2"])
+    after = np.loadtxt(tmp_path / "losses.txt")
+    np.testing.assert_array_equal(after[: len(before)], before)
+    assert len(after) > len(before) and after[len(before)] < 1.1 * before[0]
+
+
 def test_what_is_done_to_images(program, images):
     path = next((images / "train").rglob("*.png"))
     dataset = program.Images([(path, 2)], 24, changes=2, seed=3)
