@@ -231,7 +231,7 @@ def config_of(options, classes):
         }
     patch = 16 if size >= 128 else max(2, size // 8)
     if size % patch:
-        raise SystemExit(f"vision: --size {size} is no multiple of the patches' {patch}. Choose a multiple of it.")
+        raise SystemExit(f"vision: --size {size} is not a multiple of the patches' {patch}. Choose a multiple of it.")
     if depth % options.tp:
         raise SystemExit(f"vision: --depth {depth} gives {depth} heads, which --tp {options.tp} does not divide.")
     return {

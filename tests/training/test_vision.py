@@ -204,7 +204,8 @@ def test_folders_that_are_refused(program, images, tmp_path):
     folder = tmp_path / "images"
     shutil.copytree(images, folder)
     refused("too few for --batch 100", "--batch", "100")
-    refused("--size 20 is no multiple of the patches' 2|neither vit", "--model", "convnext")
+    refused("neither vit", "--model", "convnext")
+    refused("--size 25 is not a multiple of the patches' 3", "--size", "25")
     shutil.move(folder / "val" / "circle", folder / "val" / "disc")
     refused("train alone has circle; val alone has disc")
     shutil.move(folder / "val" / "disc", folder / "val" / "circle")
