@@ -247,7 +247,7 @@ class Step(nn.Graph):
 
     def __init__(self, model, optimizer, parameters, parts, amp):
         super().__init__()
-        self.model, self.parameters_, self.amp = model, parameters, amp
+        self.model, self.learned, self.amp = model, parameters, amp
         self.add_optimizer(optimizer)
         self.config.set_gradient_accumulation_steps(parts)
         if len(model.placements) > 1:
@@ -259,7 +259,7 @@ class Step(nn.Graph):
         with flow.autocast("cpu", flow.bfloat16, enabled=self.amp):
             loss = self.model.loss(ids, labels=labels, document_ids=documents) * weights.mean()
         loss.backward()
-        nn.utils.clip_grad_norm_(self.parameters_, 1.0)
+        nn.utils.clip_grad_norm_(self.learned, 1.0)
         return loss
 
 
@@ -330,6 +330,8 @@ def main(argv=None):
     held_out = read_conversations(options.validation) if options.validation else conversations[::10]
     if not options.validation:
         conversations = [c for i, c in enumerate(conversations) if i % 10]
+        if not conversations:
+            raise SystemExit(f"finetune: {data} has one conversation, which leaves none to train on. Give more.")
     flow.manual_seed(options.seed)
     if not options.model and not (folder / "config.json").exists():
         make_base(folder, conversations, options.length)
@@ -400,7 +402,8 @@ def main(argv=None):
             model = flow.models.from_pretrained(folder, **layout, dtype=getattr(flow, options.dtype))
             model.load_adapter(options.run / "adapter").merge_lora()
         model.save_pretrained(options.run / "model")
-        on_rank_0(lambda: [shutil.copy(f, options.run / "model") for f in folder.glob("*token*")])
+        files = [*folder.glob("*token*"), *folder.glob("chat_template*")]
+        on_rank_0(lambda: [shutil.copy(f, options.run / "model") for f in files])
     if first:
         np.savetxt(options.run / "losses.txt", state.losses, fmt="%.6f")
         np.savetxt(options.run / "validation.txt", state.validation, fmt=["%d", "%.6f"])

@@ -140,6 +140,9 @@ def test_what_is_refused(program, whole, tmp_path, capsys):
     (tmp_path / "bad.jsonl").write_text('{"messages": []}\n')
     with pytest.raises(ValueError, match="bad.jsonl, line 1 is a conversation without messages"):
         program.main([*given, "--data", str(tmp_path / "bad.jsonl")])
+    (tmp_path / "one.jsonl").write_text(data.read_text().splitlines()[0] + "\n")
+    with pytest.raises(SystemExit, match="has one conversation, which leaves none"):
+        program.main([*given, "--data", str(tmp_path / "one.jsonl")])
     without = tmp_path / "without"
     without.mkdir()
     with pytest.raises(SystemExit, match="has no tokenizer.json"):

@@ -84,15 +84,11 @@ class ChatTemplate:
 
         Errors: FileNotFoundError for a folder without tokenizer_config.json; ValueError where it has no template.
         """
-        folder = Path(folder)
-        path = folder / "tokenizer_config.json"
+        path, alone = Path(folder) / "tokenizer_config.json", Path(folder) / "chat_template.jinja"
         config = json.loads(path.read_text(encoding="utf-8"))
         template, source = config.get("chat_template"), f"the chat_template of {path}"
-        if (folder / "chat_template.jinja").exists():
-            template, source = (
-                (folder / "chat_template.jinja").read_text(encoding="utf-8"),
-                str(folder / "chat_template.jinja"),
-            )
+        if alone.exists():
+            template, source = alone.read_text(encoding="utf-8"), str(alone)
         if isinstance(template, list):
             named = {entry["name"]: entry["template"] for entry in template}
             if name not in named:
