@@ -172,7 +172,7 @@ int train(Options o) {
     flow::NoGradGuard no_grad;
     for (const auto& [name, value] : found->value["mean"].state_dict())
       for (auto& [own, to] : mean.values)
-        if (own == name) flow::copy_(to, value);
+        if (own == name) flow::copy_(to, value.to_global(to.placement(), to.nd_sbp()));  // of another layout perhaps
     std::istringstream(found->value["random"].text()) >> random;
     found->restore_random_state();
     begin = found->step;

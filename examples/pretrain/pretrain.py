@@ -139,8 +139,8 @@ class State:
         self.losses, self.validation = list(state["losses"]), [list(pair) for pair in state["validation"]]
         self.rng.bit_generator.state = json.loads(state["rng"])
         with flow.no_grad():
-            for name, value in state["mean"].items():
-                self.mean[name].copy_(value)
+            for name, mean in self.mean.items():
+                mean.copy_(state["mean"][name].to_global(mean.placement, mean.sbp))  # of another layout perhaps
 
 
 def learning_rate(step, steps, peak):

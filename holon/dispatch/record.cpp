@@ -83,8 +83,8 @@ class NoGradientNode final : public Node {
   const char* name() const override { return op_.name(); }
   TensorVec backward(std::span<const Tensor>) override {
     fail(ErrorKind::kNotImplemented,
-         "backward of {}: it has no gradient here. Quantised weights have none, and not every op has a second "
-         "derivative. Detach its result, or compute with other ops.",
+         "backward of {}: it has no gradient here, as some ops have none or no second derivative. Detach its "
+         "result, or compute with other ops.",
          op_.name());
   }
   void free_saved() override {}

@@ -24,4 +24,8 @@ void dequantize(const Array& x, int64_t bits, Array& out);
 // many, blocks of w are dequantised once. bfloat16 and float16 are summed in float32.
 void quantized_linear(const Array& x, const Array& w, const Array* bias, int64_t bits, Array& out);
 
+// out[..., groups, size] = dy[..., n] times w[n, groups, bytes], summed over n: the gradient of quantized_linear's x.
+// A part of w is dequantised at a time.
+void quantized_linear_input(const Array& dy, const Array& w, int64_t bits, Array& out);
+
 }  // namespace holon::kernels

@@ -180,6 +180,14 @@ void Config::set(std::string_view key, Value value) {
 
 std::string Config::json() const { return json_of(members_).dump(2) + "\n"; }
 
+void Config::write(const char* op, const FilePath& folder, const char* file) const {
+  const auto path = std::filesystem::path(folder.string()) / file;
+  std::ofstream out(path, std::ios::binary);
+  out << json();
+  out.close();
+  if (!out) fail_runtime("{}: {} cannot be written.", op, path.string());
+}
+
 void check_positive(const Config& c, std::initializer_list<std::pair<const char*, int64_t>> sizes) {
   for (auto& [name, n] : sizes)
     if (n < 1) fail_value("models: {}: {} is {}; it must be 1 or more.", c.source(), name, n);

@@ -53,6 +53,8 @@ class Config {
   void set(std::string_view key, checkpoint::Value value);
   // As JSON of several lines.
   std::string json() const;
+  // Writes that into a file of a folder. op: for messages. Errors (RuntimeError): it cannot be written.
+  void write(const char* op, const FilePath& folder, const char* file) const;
   // Where it is from, for messages.
   const std::string& source() const { return source_; }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "holon/models/inputs.h"
 #include "holon/models/layout.h"
 #include "holon/models/weights.h"
+#include "holon/nn/lora.h"
 #include "holon/nn/module.h"
 
 namespace holon::models {
@@ -31,6 +33,13 @@ struct QuantizeOptions {
   bool lm_head = false;     // the product that gives the logits, too, unless it is the embedding's table
 };
 
+// Of Model::add_lora().
+struct LoraOptions : nn::LoraOptions {
+  // Which modules get an adapter: names, each of which is the end of a module's path ("q_proj") here or in
+  // transformers; or "all-linear", which is all products but those that give the logits.
+  std::vector<std::string> target_modules{"all-linear"};
+};
+
 // What the module class of a family has besides forward(x, inputs). Causal ones have causal_sizes(), too.
 template <class M>
 concept ModelFamily = std::derived_from<M, nn::Module> && requires(const M& m, const Tensor& t, const Inputs& in) {
@@ -49,7 +58,8 @@ class Model : public nn::Module {
       : nn::Module(module),
         family_(std::make_shared<Of<M>>(module)),
         config_(std::move(config)),
-        generation_config_(std::make_shared<Config>()) {}
+        generation_config_(std::make_shared<Config>()),
+        changes_(std::make_shared<Changes>()) {}
 
   // Logits of tokens [batch, length] or pixels [batch, channels, height, width], on the last stage. x is global, or
   // local and alike on all ranks. Errors: what the model does not take (holon/models/inputs.h).
@@ -60,14 +70,40 @@ class Model : public nn::Module {
     return family_->loss(x, labels, inputs);
   }
   // Writes config.json, generation_config.json if it is not empty, and the weights, for from_pretrained() here and in
-  // transformers. Collective over the world. Errors: those of save(); the model is quantised (RuntimeError).
+  // transformers. Collective over the world. Errors: those of save(); the model is quantised, or has adapters that are
+  // not merged (RuntimeError).
   void save_pretrained(const FilePath& folder) const;
 
   // Replaces the weights of the products of attention and of MLPs by small integers with a scale for each group, in
-  // place, for inference with less memory (holon/nn/quantize.h). Embeddings, norms, biases, routers and experts stay.
-  // Backward is an error then, and so is save_pretrained(): state_dict() keeps the integers, which load_state_dict()
+  // place, with less memory (holon/nn/quantize.h). Embeddings, norms, biases, routers and experts stay. The weights are
+  // not learned then, and save_pretrained() is an error: state_dict() keeps the integers, which load_state_dict()
   // reads into a model that is quantised alike. Errors: those of nn::quantize(). Collective over the world.
   void quantize(const QuantizeOptions& options = {});
+
+  // Freezes the parameters and puts low-rank adapters next to products (holon/nn/lora.h), of a model that may be
+  // quantised. The adapters are parameters as others, which alone require grad. Errors (ValueError), before anything is
+  // changed: those of nn::Lora; a name that fits none of the modules, which lists those that there are; the model has
+  // adapters.
+  void add_lora(const LoraOptions& options = {});
+  // The modules that can have adapters, by their paths.
+  std::vector<std::string> lora_candidates() const;
+  // Of nn::Lora: the adapters' products become a part of the weights, and again not. Errors also (RuntimeError): the
+  // model has no adapters.
+  void merge_lora();
+  void unmerge_lora();
+  // Takes the adapters out; weights that they are merged into keep them. What was frozen is learned again.
+  void remove_lora();
+  // nullptr without adapters.
+  const nn::Lora* lora() const { return changes_->lora ? &*changes_->lora : nullptr; }
+  // Writes adapter_config.json and adapter_model.safetensors, for load_adapter() here and for PEFT. base: what the
+  // config names as the model's checkpoint. Errors (RuntimeError): no adapters; what cannot be written; an adapter of a
+  // module that is a part of one in transformers. Collective over the world.
+  void save_adapter(const FilePath& folder, const std::string& base = "") const;
+  // Reads what save_adapter() or PEFT has written: adds adapters as they are there, or, if the model has the same ones,
+  // replaces their values. Errors: files that are not of LoRA, or ask for what is not there (ValueError); tensors that
+  // do not fit the model, all of which are listed (ValueError); what cannot be read (RuntimeError). Collective over the
+  // world.
+  void load_adapter(const FilePath& folder);
 
   // None for a model that is not causal, such as BERT.
   std::optional<CausalSizes> causal_sizes() const { return family_->causal_sizes(); }
@@ -117,6 +153,12 @@ class Model : public nn::Module {
   std::shared_ptr<const Family> family_;
   Config config_;
   std::shared_ptr<Config> generation_config_;
+  // What has been made of the model since, which is one for all copies.
+  struct Changes {
+    int bits = 0;  // of quantised weights
+    std::optional<nn::Lora> lora{};
+  };
+  std::shared_ptr<Changes> changes_;
 };
 
 }  // namespace holon::models

@@ -1,7 +1,7 @@
 #include "holon/models/pretrained.h"
 
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "holon/base/context.h"
@@ -65,14 +65,6 @@ const Row& row_of(const Config& config) {
              fmt::format("{}", fmt::join(architectures(), ", ")));
 }
 
-void write_config(const FilePath& folder, const char* name, const Config& config) {
-  const auto path = std::filesystem::path(folder.string()) / name;
-  std::ofstream file(path, std::ios::binary);
-  file << config.json();
-  file.close();
-  if (!file) fail_runtime("save_pretrained: {} cannot be written.", path.string());
-}
-
 }  // namespace
 
 std::vector<std::string> architectures() {
@@ -110,17 +102,27 @@ void Model::save_pretrained(const FilePath& folder) const {
   if (nn::is_quantized(*this))
     fail_runtime("save_pretrained: the model is quantised, and no checkpoint of transformers has its weights. Call it "
                  "before quantize(), or save state_dict().");
-  save_weights(*this, folder, checkpoint_names());
+  if (lora() && !lora()->is_merged())
+    fail_runtime("save_pretrained: the model has adapters, which its checkpoints have no place for. Call merge_lora() "
+                 "before, or write them alone by save_adapter().");
+  nn::StateDict weights = state_dict();
+  if (lora()) {
+    const nn::StateDict adapters = lora()->state_dict();
+    std::erase_if(weights, [&](auto& entry) {
+      return std::any_of(adapters.begin(), adapters.end(), [&](auto& a) { return a.first == entry.first; });
+    });
+  }
+  save_weights(weights, folder, checkpoint_names());
   checkpoint::together("save_pretrained", [&] {
     if (Context::current().rank() != 0) return;
     Config config = config_;
     const std::string dtype(name(layouts().front().dtype));
     config.set("dtype", dtype);
     if (config.has("torch_dtype")) config.set("torch_dtype", dtype);  // as older versions name it
-    write_config(folder, "config.json", config);
+    config.write("save_pretrained", folder, "config.json");
     const auto path = std::filesystem::path(folder.string()) / "generation_config.json";
     if (generation_config().size() > 0)
-      write_config(folder, "generation_config.json", generation_config());
+      generation_config().write("save_pretrained", folder, "generation_config.json");
     else
       std::filesystem::remove(path);  // of a model that was there before
   });

@@ -114,6 +114,15 @@ Found compare(const checkpoint::Source& source, const std::map<std::string, Dims
 
 }  // namespace
 
+std::optional<std::string> name_in_checkpoint(const std::string& name, const CheckpointNames& names) {
+  for (auto& rule : names.rules) {
+    if (std::find(rule.to.begin(), rule.to.end(), name) == rule.to.end()) continue;
+    if (rule.how.kind == KeyRule::kSame) return rule.from.front();
+    return {};
+  }
+  return name;
+}
+
 void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNames& names) {
   NoGradGuard guard;
   const nn::StateDict own = module.state_dict();
@@ -145,8 +154,8 @@ void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNa
   }
 }
 
-void save_weights(const nn::Module& module, const FilePath& folder, const CheckpointNames& names) {
-  nn::StateDict own = module.state_dict();
+void save_weights(const nn::StateDict& weights, const FilePath& folder, const CheckpointNames& names) {
+  nn::StateDict own = weights;
   for (auto& [name, t] : own) t = t.detach();  // they are joined outside of training: no policy of parameters applies
   SaveOptions options;
   options.format = Format::kHuggingFace;

@@ -1,6 +1,7 @@
 // A model's parameters from and to the files of a checkpoint.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +32,8 @@ struct CheckpointNames {
 // the world.
 void load_weights(nn::Module& module, const FilePath& folder, const CheckpointNames& names);
 // Writes them as load_weights() reads them, in the form of Hugging Face's libraries. Collective over the world.
-void save_weights(const nn::Module& module, const FilePath& folder, const CheckpointNames& names);
+void save_weights(const nn::StateDict& weights, const FilePath& folder, const CheckpointNames& names);
+// What a tensor of the model is called in checkpoints; nothing: it is a part of one there, or several.
+std::optional<std::string> name_in_checkpoint(const std::string& name, const CheckpointNames& names);
 
 }  // namespace holon::models

@@ -1,9 +1,14 @@
 #include "holon/nn/linear.h"
 
 #include <cmath>
+#include <set>
+#include <string>
+#include <typeinfo>
 
 #include "holon/base/error.h"
+#include "holon/nn/attention.h"
 #include "holon/nn/init.h"
+#include "holon/nn/module_access.h"
 #include "holon/nn/quantize.h"
 #include "holon/nn/weights.h"
 
@@ -18,6 +23,23 @@ Linear::Linear(int64_t in_features, int64_t out_features, const LinearOptions& o
 }
 
 Tensor Linear::quantized(const Tensor& x) const { return quantized_product(x, weight, bias, in_features_); }
+
+std::vector<ProductModule> linear_modules(const Module& module) {
+  using Access = detail::ModuleAccess;
+  auto attends = [](const Module& m) {
+    return Access::has_parameter_of(m, "in_proj_weight", typeid(MultiheadAttention)) ||
+        Access::has_parameter_of(m, "q_proj_weight", typeid(MultiheadAttention));
+  };
+  std::set<std::string> not_called;
+  if (attends(module)) not_called.insert("out_proj");
+  std::vector<ProductModule> found;
+  for (auto& [path, child] : module.named_modules()) {
+    if (attends(child)) not_called.insert(path + ".out_proj");
+    if (Access::has_parameter_of(child, "weight", typeid(Linear)) && !not_called.contains(path))
+      found.push_back({path});
+  }
+  return found;
+}
 
 Bilinear::Bilinear(int64_t in1_features, int64_t in2_features, int64_t out_features, const LinearOptions& o) {
   weight = register_parameter("weight", blank({out_features, in1_features, in2_features}, o.placement, o.sbp, o.dtype));

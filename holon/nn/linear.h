@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "holon/nn/module.h"
 #include "holon/ops/layers.h"
@@ -28,6 +30,16 @@ class Linear : public Layer<Linear> {
   Tensor quantized(const Tensor& x) const;
   int64_t in_features_;
 };
+
+// A module of a tree that multiplies by its parameter "weight": [out, in], or [in, out] where it is transposed. It
+// computes a product with quantised weights by quantized_product() (holon/nn/quantize.h).
+struct ProductModule {
+  std::string path{};
+  bool transposed = false;
+};
+// All Linear modules in the tree that are called, whether quantised or not: not the out_proj of a MultiheadAttention,
+// which multiplies by its weight itself.
+std::vector<ProductModule> linear_modules(const Module& module);
 
 // y[o] = x1 weight[o] x2 + bias[o], with weight [out, in1, in2].
 class Bilinear : public Layer<Bilinear> {

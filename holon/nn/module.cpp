@@ -33,7 +33,7 @@ struct Module::State : detail::Registrations {
   std::map<int, Hook> hooks;
   int n_hooks = 0;
   bool training = true;
-  uint64_t changes = 0;  // of what is registered
+  uint64_t changes = 0;  // of what is registered, hooks included
 
   Module* child(const std::string& name) {
     for (auto& [own, module] : children)
@@ -249,6 +249,18 @@ void Module::replace_module(const std::string& path, const Module& module) {
   if (!in.state().child(name))
     fail_value("replace_module: the module has no submodule '{}'. named_modules() lists its own.", path);
   in.state().replace_child(name, module, nullptr);
+}
+
+void Module::remove_module(const std::string& path) {
+  auto [parent, name] = split_path(path);
+  State& in = get_submodule(parent).state();
+  if (!in.child(name))
+    fail_value("remove_module: the module has no submodule '{}'. named_modules() lists its own.", path);
+  if (in.registration(MemberKind::kModule, name))
+    fail_value("remove_module: '{}' is held by a member of its module, which calls it. Replace it by an nn::Identity.",
+               path);
+  std::erase_if(in.children, [&own = name](auto& entry) { return entry.first == own; });
+  ++in.changes;
 }
 
 void Module::replace_parameter(const std::string& path, const Tensor& value) {
@@ -532,16 +544,18 @@ LoadResult Module::load_state_dict(const StateDict& state, bool strict) {
 HookHandle Module::register_forward_pre_hook(PreHook hook) {
   int number = state().n_hooks++;
   state_->pre_hooks[number] = std::move(hook);
+  ++state_->changes;
   return HookHandle([state = std::weak_ptr(state_), number] {
-    if (auto s = state.lock()) s->pre_hooks.erase(number);
+    if (auto s = state.lock()) s->changes += s->pre_hooks.erase(number);
   });
 }
 
 HookHandle Module::register_forward_hook(Hook hook) {
   int number = state().n_hooks++;
   state_->hooks[number] = std::move(hook);
+  ++state_->changes;
   return HookHandle([state = std::weak_ptr(state_), number] {
-    if (auto s = state.lock()) s->hooks.erase(number);
+    if (auto s = state.lock()) s->changes += s->hooks.erase(number);
   });
 }
 

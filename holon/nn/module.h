@@ -106,6 +106,8 @@ class Module : private detail::Member {
   void replace_module(const std::string& path, const Module& module);
   void replace_parameter(const std::string& path, const Tensor& value);
   void replace_buffer(const std::string& path, const Tensor& value);
+  // Takes the module at a path out of the tree. Errors: nothing has this name; a member holds it, and would call it.
+  void remove_module(const std::string& path);
 
   // Of this module and all below it. A tensor that is registered several times is listed once, under its first name,
   // unless all_names.

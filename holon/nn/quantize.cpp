@@ -5,18 +5,9 @@
 
 #include "holon/base/error.h"
 #include "holon/internal_ops/quantized.h"
-#include "holon/nn/linear.h"
-#include "holon/nn/module_access.h"
 #include "holon/ops/shape.h"
 
 namespace holon::nn {
-
-std::vector<QuantizedModule> linear_modules(const Module& module) {
-  std::vector<QuantizedModule> found;
-  for (auto& [path, child] : module.named_modules())
-    if (detail::ModuleAccess::has_parameter_of(child, "weight", typeid(Linear))) found.push_back({path});
-  return found;
-}
 
 bool is_quantized(const Module& module) {
   const auto parameters = module.parameters();
@@ -36,7 +27,9 @@ Tensor quantized_product(const Tensor& x, const Tensor& weight, const Tensor& bi
   return quantized_linear(x.reshape(shape), weight, bias, bits);
 }
 
-void quantize(Module& module, const std::vector<QuantizedModule>& products, const QuantizeOptions& o,
+int64_t quantized_inputs(const Tensor& weight, int bits) { return weight.size(1) * (weight.size(2) - 2) * 8 / bits; }
+
+void quantize(Module& module, const std::vector<ProductModule>& products, const QuantizeOptions& o,
               const std::function<void(const std::function<void()>&)>& run) {
   if (o.bits != 4 && o.bits != 8) fail_value("quantize: bits is {}; it must be 4 or 8.", o.bits);
   if (o.group_size < 2 || (o.bits == 4 && o.group_size % 2 != 0))

@@ -1,5 +1,5 @@
-// Weights of products as small integers in groups, for inference with less memory: a step that computes a few rows
-// takes the time in which the weights are read.
+// Weights of products as small integers in groups, with less memory: a step that computes a few rows takes the time in
+// which the weights are read.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "holon/nn/linear.h"
 #include "holon/nn/module.h"
 
 namespace holon::nn {
@@ -16,30 +17,24 @@ struct QuantizeOptions {
   int64_t group_size = 32;  // adjacent inputs of an output that have one scale
 };
 
-// A module of a tree whose parameter "weight" is to be quantised, and whether that is [in, out] instead of [out, in].
-struct QuantizedModule {
-  std::string path{};
-  bool transposed = false;
-};
-
-// All Linear modules in the tree, whether quantised or not.
-std::vector<QuantizedModule> linear_modules(const Module& module);
-
 // Replaces the weights of these modules, which multiply by quantized_product() then, as Linear does, by integers with a
 // scale for each group: uint8 [out, groups, bytes] in the form of holon/kernels/quantized.h, divided among the ranks as
 // before. A number is off by at most half of its group's scale, which is its largest number over 7 (4 bits) or 127 (8
-// bits). The weights are parameters without gradients, in state_dict() as they are; backward through such a module is
-// an error. `run`, if given, is called with what quantises one weight on this rank.
+// bits). The weights are parameters without gradients, in state_dict() as they are; gradients of inputs go through the
+// numbers that they represent. `run`, if given, is called with what quantises one weight on this rank.
 //
 // Errors, before anything is changed (ValueError): bits or group_size out of range; a group_size that does not divide
 // the inputs of one of them; a path of none, or of one that is quantised already. Then: weights that are not finite.
 // Collective where a group_size does not divide the ranks' inputs.
-void quantize(Module& module, const std::vector<QuantizedModule>& products, const QuantizeOptions& options = {},
+void quantize(Module& module, const std::vector<ProductModule>& products, const QuantizeOptions& options = {},
               const std::function<void(const std::function<void()>&)>& run = {});
 
 // x [..., in] times a quantised weight, plus bias, which may be undefined. in: as it was before, by which the groups
 // are known. Errors (ValueError): another last size of x.
 Tensor quantized_product(const Tensor& x, const Tensor& weight, const Tensor& bias, int64_t in);
+
+// The number of inputs of a quantised weight of so many bits.
+int64_t quantized_inputs(const Tensor& weight, int bits);
 
 // Whether any weight in the tree is quantised.
 bool is_quantized(const Module& module);

@@ -1,6 +1,10 @@
-// Products with weights in groups of small integers (holon/kernels/quantized.h has their form), for inference. A group
-// is never cut: inputs are divided by whole groups, which are an axis, and then the result is a partial sum.
+// Products with weights in groups of small integers (holon/kernels/quantized.h has their form), which are not learned:
+// gradients are those of the input and the bias. A group is never cut: inputs are divided by whole groups, which are an
+// axis, and then the result is a partial sum.
+#include "holon/internal_ops/quantized.h"
+
 #include "holon/kernels/quantized.h"
+#include "holon/ops/arithmetic.h"
 #include "holon/ops/flops.h"
 #include "holon/registry/op_def.h"
 
@@ -79,6 +83,36 @@ HOLON_OP(quantized_linear, "quantized_linear(Tensor x, Tensor weight, Tensor? bi
     .kernel([](KernelCall& c) {
       const Array* bias = c.present(2) && c.counts_once() ? &c.in(2) : nullptr;
       kernels::quantized_linear(c.in(0), c.in(1), bias, c.i("bits"_attr), c.out());
+    })
+    .saves({1})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, quantized_linear_input(g.dy(), g.x(1), g.i("bits"_attr)));
+      if (g.n_in() > 2 && g.needs(2)) g.dx(2, sum_to_size(g.dy(), g.in_shape(2)));
+    });
+
+HOLON_OP(quantized_linear_input, "quantized_linear_input(Tensor dy, Tensor weight, int bits) -> Tensor")
+    .doc(
+        "dy [..., n] times weight [n, groups, bytes], which quantize_groups made: [..., groups, size], the gradient of "
+        "quantized_linear's x.")
+    .hidden()
+    .flops([](const CallShapes& c) { return 2 * elements(c.out()) * static_cast<double>(c.in(0).back()); })
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      check_bits(c);
+      c.require_dtype(c.dtype_of(1) == uint8, "weight is not uint8", "Give what quantize_groups returned.");
+      c.require(c.ndim(0) >= 1 && c.ndim(1) == 3 && c.shape(0).back() == c.shape(1)[0] && c.shape(1)[2] > 2,
+                "dy and weight differ in n", "dy is [..., n], weight [n, groups, bytes].");
+      Dims out = c.shape(0);
+      out.back() = c.shape(1)[1];
+      out.push_back((c.shape(1)[2] - 2) * 8 / c.i("bits"_attr));
+      c.out(out, c.dtype_of(0));
+    })
+    .rule("... n, n g B -> ... g S")
+    .linear_in({0})
+    .kernel([](KernelCall& c) { kernels::quantized_linear_input(c.in(0), c.in(1), c.i("bits"_attr), c.out()); })
+    .saves({1})
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, quantized_linear(g.dy(), g.x(1), {}, g.i("bits"_attr)));
     });
 
 }  // namespace holon::ops

@@ -5,12 +5,14 @@ They are written in C++ (holon/models/); here they are modules as others, with t
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _C
 from .nn.cpp import CppModule
 from .nn.module import Module
+from .nn.parameter import Parameter
 
 
 class Model(CppModule):
@@ -165,16 +167,86 @@ class Model(CppModule):
         self._model.set_generation_config(json.dumps(dict(config)))
 
     def quantize(self, bits: int = 4, group_size: int = 32, lm_head: bool = False) -> "Model":
-        """Replaces the weights of the products of attention and of MLPs by integers of 4 or 8 bits, in place, for
-        inference with less memory; returns the model. Adjacent group_size inputs of an output have one scale, and a
-        weight is off by at most half of it. Embeddings, norms, biases, routers and experts stay, and the product that
-        gives the logits unless lm_head. The weights are parameters of uint8 then: state_dict() has them, and
-        load_state_dict() reads them into a model that is quantised alike. Collective.
+        """Replaces the weights of the products of attention and of MLPs by integers of 4 or 8 bits, in place, with less
+        memory; returns the model. Adjacent group_size inputs of an output have one scale, and a weight is off by at
+        most half of it. Embeddings, norms, biases, routers and experts stay, and the product that gives the logits
+        unless lm_head. The weights are parameters of uint8 then, which are not learned, while add_lora() adds what is:
+        state_dict() has them, and load_state_dict() reads them into a model that is quantised alike. Collective.
 
         Errors: ValueError for other bits, a group_size that does not divide a layer's inputs, and a model that is
-        quantised already; afterwards, RuntimeError in save_pretrained() and NotImplementedError in backward().
+        quantised already; afterwards, RuntimeError in save_pretrained().
         """
         self._model.quantize(bits, group_size, lm_head)
+        self._follow()
+        return self
+
+    def add_lora(
+        self,
+        target_modules: str | Sequence[str] = "all-linear",
+        *,
+        r: int = 8,
+        lora_alpha: float = 8,
+        lora_dropout: float = 0.0,
+        use_rslora: bool = False,
+    ) -> "Model":
+        """Freezes the parameters and puts low-rank adapters next to products with weights, which may be quantised;
+        returns the model. A product with a weight W then adds lora_alpha / r (with use_rslora: / sqrt(r)) B A x. A and
+        B are parameters, "PATH.lora_A.weight" and "PATH.lora_B.weight", which alone require grad; B begins as zeros.
+
+        target_modules is as PEFT's: ends of the paths of modules, here or in transformers, such as ["q_proj",
+        "v_proj"]; one text is a regular expression for whole paths, or one name; "all-linear" are all products but
+        those that give the logits. Errors (ValueError), before anything is changed: a target that fits no module,
+        which lists those that there are; options out of range; the model has adapters.
+        """
+        if isinstance(target_modules, str):
+            targets = [target_modules]
+            if target_modules != "all-linear":
+                paths = self._model.lora_candidates()
+                targets = [path for path in paths if re.fullmatch(target_modules, path)] or targets
+        else:
+            targets = list(target_modules)
+        self._model.add_lora(targets, r, lora_alpha, lora_dropout, use_rslora)
+        self._follow()
+        return self
+
+    def lora_parameters(self) -> list[Parameter]:
+        """Those of the adapters; none without add_lora() or load_adapter()."""
+        return [self.get_parameter(name) for name in self._model.lora_parameters()]
+
+    def merge_lora(self) -> None:
+        """Adds the adapters' products to the weights. Errors: RuntimeError if they are merged, or weights are
+        quantised."""
+        self._model.merge_lora()
+        self._follow()
+
+    def unmerge_lora(self) -> None:
+        """Takes them out again by a subtraction, which is as exact as the weights' dtype."""
+        self._model.unmerge_lora()
+        self._follow()
+
+    def remove_lora(self) -> None:
+        """Takes the adapters out of the model; weights that they are merged into keep them. What add_lora() froze is
+        learned again."""
+        self._model.remove_lora()
+        self._follow()
+
+    def save_adapter(self, path: str | os.PathLike[str], base_model_name_or_path: str = "") -> None:
+        """Writes adapter_config.json and adapter_model.safetensors into a folder, for load_adapter() here and for PEFT.
+        base_model_name_or_path: what the former names as the model's checkpoint. Collective.
+
+        Errors: RuntimeError without adapters, and for adapters of what is a part of a module in transformers, such as
+        the q of GPT-2's c_attn.
+        """
+        self._model.save_adapter(os.fspath(path), os.fspath(base_model_name_or_path))
+
+    def load_adapter(self, path: str | os.PathLike[str]) -> "Model":
+        """Reads what save_adapter() or PEFT has written: adds adapters as there, or replaces the values of the same
+        ones; returns the model. Collective.
+
+        Errors: ValueError for files that ask for what is not there, such as DoRA, and for tensors that do not fit the
+        model, all of which are listed; RuntimeError for what cannot be read.
+        """
+        self._model.load_adapter(os.fspath(path))
         self._follow()
         return self
 

@@ -197,6 +197,7 @@ void bind_exports(nb::module_& m) {
       .def_prop_ro("class_name", [](const CppModule& c) { return c.of ? c.of->name : std::string(); })
       .def_prop_ro("identity", [](const CppModule& c) { return reinterpret_cast<uintptr_t>(c.module().identity()); })
       .def_prop_ro("changes", [](const CppModule& c) { return changes_of(c.module()); })
+      .def_prop_ro("own_changes", [](const CppModule& c) { return nn::detail::ModuleAccess::changes(c.module()); })
       .def_prop_rw(
           "training", [](const CppModule& c) { return c.module().is_training(); },
           [](const CppModule& c, bool on) { nn::detail::ModuleAccess::set_training(c.module(), on); })

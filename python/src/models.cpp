@@ -140,6 +140,34 @@ void bind_models(nb::module_& m) {
           },
           "bits"_a, "group_size"_a, "lm_head"_a)
       .def(
+          "add_lora",
+          [](Model& model, const std::vector<std::string>& targets, int64_t r, double alpha, double dropout,
+             bool rslora) {
+            models::LoraOptions options{{.r = r, .alpha = alpha, .dropout = dropout, .rslora = rslora}, targets};
+            unlocked([&] { model.add_lora(options); });
+          },
+          "target_modules"_a, "r"_a, "lora_alpha"_a, "lora_dropout"_a, "use_rslora"_a)
+      .def("lora_candidates", &Model::lora_candidates)
+      .def("merge_lora", [](Model& model) { unlocked([&] { model.merge_lora(); }); })
+      .def("unmerge_lora", [](Model& model) { unlocked([&] { model.unmerge_lora(); }); })
+      .def("remove_lora", [](Model& model) { unlocked([&] { model.remove_lora(); }); })
+      .def("lora_parameters",
+           [](const Model& model) {
+             std::vector<std::string> names;
+             if (!model.lora()) return names;
+             for (auto& [name, t] : model.lora()->state_dict()) names.push_back(name);
+             return names;
+           })
+      .def(
+          "save_adapter",
+          [](const Model& model, const std::string& path, const std::string& base) {
+            unlocked([&] { model.save_adapter(path, base); });
+          },
+          "path"_a, "base_model_name_or_path"_a)
+      .def(
+          "load_adapter", [](Model& model, const std::string& path) { unlocked([&] { model.load_adapter(path); }); },
+          "path"_a)
+      .def(
           "save_pretrained",
           [](const Model& model, const std::string& path) { unlocked([&] { model.save_pretrained(path); }); },
           "path"_a);

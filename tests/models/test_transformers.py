@@ -5,7 +5,7 @@ The reference is computed by a Python that has torch and transformers (harness/t
 
 import numpy as np
 import pytest
-from harness import torch_models
+from harness import torch_lora, torch_models
 from harness.torch_models import CASES, OTHER_FILES
 from harness.torch_python import require_torch, run_torch
 
@@ -124,6 +124,42 @@ def test_transformers_reads_what_is_saved(references, tmp_path):
 
     flow.run_ranks(4, save)
     run_torch(torch_models.__file__, "read", tmp_path, references, *CASES)
+
+
+# Not ViT: its modules have other names in transformers 5 than its checkpoints, whose names adapters have here.
+ADAPTED = ("gpt2", "llama", "qwen3", "deepseek", "bert", "t5", "mixtral", "qwen2-moe")
+
+
+@pytest.mark.slow
+def test_adapters_are_those_of_peft(references, tmp_path):
+    """By the rules that PEFT documents, which torch_lora.py follows on transformers' own modules."""
+    wanted = {}
+
+    def save(rank):
+        for name in ADAPTED:
+            with np.load(references / name / f"{CASES[name][2][0]}.npz") as saved:
+                inputs = {k: v for k, v in saved.items() if k not in ("logits", "loss", "labels")}
+            if name == "t5":
+                inputs["decoder_input_ids"] = inputs["input"][:, :5]
+            model = flow.models.from_pretrained(references / name, tp=2)
+            model.add_lora(["c_fc", "c_proj"] if name == "gpt2" else "all-linear", r=3, lora_alpha=5)
+            flow.manual_seed(1)
+            with flow.no_grad():
+                for p in model.lora_parameters():
+                    p.copy_(flow.randn(p.shape, placement=p.placement, sbp=p.sbp) * 0.2)
+                logits = everywhere(model(**{k: flow.tensor(v) for k, v in inputs.items()}))
+            model.save_adapter(tmp_path / name / "adapter")
+            if rank == 0:
+                wanted[name] = logits
+                np.savez(tmp_path / name / "inputs.npz", **inputs)
+                (tmp_path / name / "base.txt").write_text(str(references / name))
+
+    flow.run_ranks(2, save)
+    run_torch(torch_lora.__file__, tmp_path, *ADAPTED)
+    for name, logits in wanted.items():
+        assert difference(np.load(tmp_path / name / "logits.npy"), logits) <= TOLERANCE, name
+        with np.load(references / name / f"{CASES[name][2][0]}.npz") as saved:
+            assert name == "t5" or difference(saved["logits"], logits) > 0.01, name  # of the model without adapters
 
 
 @pytest.mark.slow

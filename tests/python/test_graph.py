@@ -592,3 +592,27 @@ def test_classes_of_a_front_end():
     outside = nn.Linear(2, 2)
     assert type(outside.to(Kept)) is Kept and outside.to(Kept) is outside.to(nn.graph.GraphModule)
     assert outside.to(Kept).to(nn.Module) is outside
+
+
+def test_hooks_that_come_and_go():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+
+    class Run(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def build(self, x):
+            return self.model(x)
+
+    run, x = Run(), holon.ones(1, 2)
+    before = run(x).tolist()
+    with model[0].register_forward_hook(lambda module, args, result: result + 1):
+        wanted = model(x).tolist()
+        assert wanted != before and run(x).tolist() == wanted
+    assert run(x).tolist() == before
+    handle = model.register_forward_pre_hook(lambda module, args: (args[0] * 3,))
+    assert run(x).tolist() == model(x).tolist() != before
+    handle.remove()
+    assert run(x).tolist() == before
+    assert sum("signature" in line for line in repr(run).splitlines()) == 3

@@ -84,6 +84,31 @@ def test_on_two_ranks(whole, tmp_path, layout):
     np.testing.assert_allclose(np.loadtxt(tmp_path / "losses.txt"), whole[1], rtol=2e-3)
 
 
+@pytest.mark.slow
+def test_on_another_layout(tmp_path):
+    def run(*options):
+        launch = [
+            sys.executable,
+            "-m",
+            "holon.distributed.launch",
+            "--nproc_per_node",
+            "2",
+            "--master_port",
+            free_port(),
+        ]
+        command = [*launch, ROOT / "examples/pretrain/pretrain.py", tmp_path, *options]
+        done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(*[*TEXT, *SMALL, "--steps", "5", "--dp", "2"])
+    before = np.loadtxt(tmp_path / "losses.txt")
+    assert "from step 5" in run(*[*SMALL, "--steps", "8", "--tp", "2"])
+    after = np.loadtxt(tmp_path / "losses.txt")
+    np.testing.assert_array_equal(after[: len(before)], before)
+    assert len(after) > len(before) and after[len(before)] < 1.1 * before[0]
+
+
 def test_what_is_refused(program, tmp_path):
     with pytest.raises(SystemExit, match="Name the documents"):
         program.main([str(tmp_path), *SMALL])
@@ -95,7 +120,7 @@ def test_what_is_refused(program, tmp_path):
 
 def test_the_curve(whole, tmp_path):
     picture = tmp_path / "curve.svg"
-    subprocess.run([sys.executable, ROOT / "examples/pretrain/curve.py", whole[0], picture], check=True)
+    subprocess.run([sys.executable, ROOT / "examples/curve.py", whole[0], picture], check=True)
     root = ElementTree.parse(picture).getroot()
     name = "{http://www.w3.org/2000/svg}"
     lines, points = root.findall(f"{name}polyline"), root.findall(f"{name}circle")

@@ -92,12 +92,16 @@ Array numbers_of(const Array& w, int64_t size, int64_t bits, int64_t begin, int6
   return out;
 }
 
+// How many outputs of a weight with k inputs are dequantised at a time.
+int64_t outputs_at_once(int64_t k, int64_t n, DType dtype) {
+  return std::min(n, std::max<int64_t>(16, kBlockBytes / (k * static_cast<int64_t>(size_bytes(dtype))) / 16 * 16));
+}
+
 void many_rows(const Array& x, const Array& w, const Array* bias, int64_t bits, int64_t rows, Array& out) {
   const Array from = contiguous(x);
   const int64_t n = w.shape[0], size = x.shape.back(), k = w.shape[1] * size;
   const Array matrix = from.view({rows, k}, {k, 1});
-  const int64_t block =
-      std::clamp<int64_t>(kBlockBytes / (k * static_cast<int64_t>(size_bytes(x.dtype))) / 16 * 16, 16, n);
+  const int64_t block = outputs_at_once(k, n, x.dtype);
   for (int64_t begin = 0; begin < n; begin += block) {
     const int64_t count = std::min(block, n - begin);
     const Array numbers = numbers_of(w, size, bits, begin, count, x.dtype);
@@ -163,6 +167,31 @@ void quantized_linear(const Array& x, const Array& w, const Array* bias, int64_t
       for (int64_t j = 0; j < n; ++j) y.data<float>()[r * n + j] += added.data<float>()[j];
     if (is_half(x.dtype)) from_float(y, out);
   }
+}
+
+void quantized_linear_input(const Array& dy, const Array& w, int64_t bits, Array& out) {
+  HOLON_ON_DEVICE(out, quantized_linear_input, dy, w, bits, out);
+  const int64_t n = w.shape[0], groups = w.shape[1], size = out.shape.back(), k = groups * size;
+  HOLON_CHECK(w.ndim() == 3 && out.ndim() == dy.ndim() + 1 && out.shape[out.ndim() - 2] == groups &&
+                  dy.shape.back() == n && w.shape[2] == quantized_block_bytes(size, bits) && w.dtype == DType::kUInt8 &&
+                  out.is_contiguous(),
+              "quantized_linear_input: {} and a weight {} of {} bits do not give {}", dy.shape, w.shape, bits,
+              out.shape);
+  if (out.numel() == 0) return;
+  if (n == 0) return fill(out, 0);
+  const int64_t rows = out.numel() / k;
+  const Array from = contiguous(dy), weight = contiguous(w);
+  // Blocks are added up, in float32 where numbers have 16 bits.
+  const bool half = is_half(out.dtype);
+  const Array given = half ? to_float(from) : from;
+  Array sums = half ? Array::empty({rows, k}, DType::kFloat32) : out.view({rows, k}, {k, 1});
+  const int64_t block = outputs_at_once(k, n, sums.dtype);
+  for (int64_t begin = 0; begin < n; begin += block) {
+    const int64_t count = std::min(block, n - begin);
+    matmul(given.view({rows, count}, {n, 1}, begin), numbers_of(weight, size, bits, begin, count, sums.dtype), sums, 1,
+           begin == 0 ? 0 : 1);
+  }
+  if (half) from_float(sums.view(out.shape, out.strides), out);
 }
 
 }  // namespace holon::kernels

@@ -26,6 +26,7 @@ from ..utils.data import (
     get_worker_info,
     random_split,
 )
+from .chat import ChatTemplate, PackedRows, pack_conversations, read_conversations
 from .mnist import MNIST, load_mnist
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "ByteCorpus",
     "ByteDataset",
     "ChainDataset",
+    "ChatTemplate",
     "ConcatDataset",
     "DataLoader",
     "Dataset",
@@ -41,6 +43,7 @@ __all__ = [
     "IdxDataset",
     "IterableDataset",
     "MNIST",
+    "PackedRows",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
@@ -54,7 +57,9 @@ __all__ = [
     "files_below",
     "get_worker_info",
     "load_mnist",
+    "pack_conversations",
     "random_split",
+    "read_conversations",
     "read_idx",
 ]
 

@@ -82,6 +82,9 @@ class CppModule(Module):
                 known = CppPart(child)
             self._modules[name] = known
             owned.append(name)
+        for name in self._owned - set(owned):  # taken out since
+            for items in (self._parameters, self._buffers, self._modules):
+                items.pop(name, None)
         self.__dict__["_owned"] = frozenset(owned)
         self.__dict__["_changes"] = core.changes
         _C.note_module_change()

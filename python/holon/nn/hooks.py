@@ -21,15 +21,23 @@ class RemovableHandle:
             hooks.update(others)
         else:
             hooks[self._number] = hook
+        _C.note_module_change()
 
     def remove(self):
         self._hooks.pop(self._number, None)
+        _C.note_module_change()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
         self.remove()
+
+
+def hooks_of(module):
+    """The numbers of a module's hooks of each kind; () where it has none."""
+    kinds = module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks
+    return tuple(map(tuple, kinds)) if any(kinds) else ()
 
 
 def call(module, args, kwargs):

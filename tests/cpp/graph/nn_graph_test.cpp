@@ -259,6 +259,11 @@ TEST(NnGraph, WhatIsReplacedIsCapturedAgain) {
   check();
   graph.list.push_back(Linear(3, 3));
   check();
+  const HookHandle hook =
+      graph.net.register_forward_hook([](const Tensor&, const Tensor& y) { return y * Scalar(3.0); });
+  check();
+  hook.remove();
+  check();
   graph.replace_module("net", Net());
   check();
   EXPECT_EQ(graph.state_dict().modules[0].second.impl(), graph.net.up.weight.impl());

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -147,6 +149,38 @@ TEST(Quantized, OtherDtypesAndStrides) {
       const Array turned = bias.view({19}, {-1}, 18);
       expect_product(every, w, &turned, bits, 2e-6);
     }
+}
+
+TEST(Quantized, GradientsOfInputsOfAllShapes) {
+  for (auto [dtype, tolerance] :
+       {std::pair{DType::kFloat32, 2e-6}, {DType::kFloat64, 1e-12}, {DType::kFloat16, 2e-3}, {DType::kBFloat16, 1e-2}})
+    for (int64_t bits : {4, 8})
+      // The last one is dequantised in several parts.
+      for (auto [rows, n, groups, size] : {std::array<int64_t, 4>{1, 7, 3, 6}, {9, 33, 2, 32}, {5, 700, 40, 64}}) {
+        const Array w = quantized(floats({n, groups, size}, n), bits);
+        const Array wide = as(floats({2, rows, n + 1}, 5), dtype);
+        const Array dy = wide.view({2, rows, n}, wide.strides, 1);  // rows that are apart
+        Array found = Array::empty({2, rows, groups, size}, dtype);
+        fill(found, std::nan(""));
+        quantized_linear_input(dy, w, bits, found);
+        const Array from = as(contiguous(dy), DType::kFloat64), to = as(found, DType::kFloat64);
+        double apart = 0, largest = 1;
+        for (int64_t r = 0; r < 2 * rows; ++r)
+          for (int64_t g = 0; g < groups; ++g)
+            for (int64_t i = 0; i < size; i += 5) {
+              double sum = 0;
+              for (int64_t j = 0; j < n; ++j)
+                sum += from.data<double>()[r * n + j] *
+                    number(w.data<uint8_t>() + (j * groups + g) * w.shape[2], size, bits, i);
+              apart = std::max(apart, std::abs(sum - to.data<double>()[(r * groups + g) * size + i]));
+              largest = std::max(largest, std::abs(sum));
+            }
+        EXPECT_LT(apart, tolerance * largest) << bits << " bits, " << n << " outputs, " << name(dtype);
+      }
+  const Array none = Array::empty({0, 2, 18}, DType::kUInt8), dy = Array::empty({3, 0}, DType::kFloat32);
+  Array zeros = Array::empty({3, 2, 32}, DType::kFloat32);
+  quantized_linear_input(dy, none, 4, zeros);
+  for (int64_t i = 0; i < zeros.numel(); ++i) EXPECT_EQ(zeros.data<float>()[i], 0);
 }
 
 TEST(Quantized, NoGroupsLeaveTheBias) {

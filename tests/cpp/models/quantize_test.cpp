@@ -165,10 +165,28 @@ TEST(QuantizedModel, WhatIsWrongIsAnErrorBeforeAnythingChanges) {
     model.quantize(kFour);
     EXPECT_NE(value_error_of([&] { model.quantize(kFour); }).find("is quantised already"), std::string::npos);
     EXPECT_NE(error_of([&] { model.save_pretrained("/tmp/never"); }).find("the model is quantised"), std::string::npos);
-    const Tensor ids = tokens(2, 5, 23);
-    EXPECT_NE(error_of([&] { model.loss(ids, ids).backward(); }).find("Quantised weights have none"),
-              std::string::npos);
   });
+}
+
+TEST(QuantizedModel, GradientsGoThroughItsWeights) {
+  Computed wanted;
+  auto run = [](const Model& model) {
+    Computed out;
+    const Tensor ids = tokens(3, 9, 23);
+    model.loss(ids, ids).backward();
+    for (auto& [name, p] : model.named_parameters())
+      if (is_floating(p.dtype()) && p.requires_grad()) out.gradients[name] = to_vector<float>(p.grad());
+    return out.gradients;
+  };
+  run_ranks(1, [&](int) { wanted.gradients = run(rounded(llama(), kEight)); });
+  for (int64_t tp : {1, 2})
+    run_ranks(static_cast<int>(tp), [&](int) {
+      Model model = drawn(llama(), {.tp = tp});
+      model.quantize(kEight);
+      const auto found = run(model);
+      EXPECT_EQ(found.size(), 7U);  // embeddings, the head, norms
+      for (auto& [name, g] : found) EXPECT_LT(difference(g, wanted.gradients.at(name)), 1e-5) << name << tp;
+    });
 }
 
 TEST(QuantizedModel, WeightsThatAreNotFiniteAreAnErrorOnAllRanks) {

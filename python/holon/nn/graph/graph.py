@@ -8,6 +8,7 @@ from ... import _C
 from ...amp.grad_scaler import GradScaler
 from ...optim.lr_scheduler import LRScheduler
 from ...optim.optimizer import Optimizer
+from ..hooks import hooks_of
 from ..module import Module, _indent
 from ..parameter import Parameter
 from . import pipeline
@@ -272,7 +273,8 @@ class Graph(Pictures, metaclass=_GraphType):
         parts, tensors = [], []
         for module in {**{id(m): m for _, m in self._modules()}, **self._seen}.values():
             block = self._block_of(module)
-            parts.append((id(module), module.training, block and block._key()))
+            core, hooks = module.__dict__.get("_cpp"), hooks_of(module)
+            parts.append((id(module), module.training, block and block._key(), hooks, core and core.own_changes))
             tensors += [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
         key = (tuple(parts), _C.tensor_ids(tensors), self.config._pipeline and self.config._pipeline[0])
         self._core.set_flags(self._variants.setdefault(key, len(self._variants)), relabel)

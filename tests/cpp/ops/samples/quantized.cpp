@@ -12,6 +12,8 @@ static const Samples samples([](const Samples::Add& add) {
   add("dequantize_groups", {blocks({4, 7})}, {{"bits", int64_t{8}}, {"dtype", float64}});
   add("quantized_linear", {x({3, 4, 8}), blocks({6, 4, 6}), x({6})}, {{"bits", int64_t{4}}});
   add("quantized_linear", {x({2, 3, 4, 5}), blocks({7, 4, 7}), none()}, {{"bits", int64_t{8}}});
+  add("quantized_linear_input", {x({3, 6}), blocks({6, 4, 6})}, {{"bits", int64_t{4}}});
+  add("quantized_linear_input", {x({2, 3, 7}), blocks({7, 4, 7})}, {{"bits", int64_t{8}}});
   // More rows than are multiplied by what is in registers.
   add("quantized_linear", {x({17, 2, 4}), blocks({3, 2, 4}), x({3})}, {{"bits", int64_t{4}}});
 });
