@@ -26,9 +26,10 @@ inline constexpr int64_t kNoLimit = int64_t{1} << 40;  // of positions
 
 // Of Model::quantize().
 struct QuantizeOptions {
-  int bits = 4;             // 4 or 8, for each number of a weight
-  int64_t group_size = 32;  // adjacent inputs of an output that have one scale, 2 bytes
-  bool lm_head = false;     // the product that gives the logits, too, unless it is the embedding's table
+  int bits = 4;                // 4 or 8, for each number of a weight
+  int64_t group_size = 32;     // adjacent inputs of an output that have one scale, 2 bytes
+  bool lm_head = false;        // the product that gives the logits, too, unless it is the embedding's table
+  std::string format = "int";  // integers; or "mxfp4": floats of 4 bits, 32 of which have a scale of a byte
 };
 
 // What the module class of a family has besides forward(x, inputs). Causal ones have causal_sizes(), too.
@@ -63,9 +64,9 @@ class Model : public nn::Module {
   // transformers. Collective over the world. Errors: those of save(); the model is quantised (RuntimeError).
   void save_pretrained(const FilePath& folder) const;
 
-  // Replaces the weights of the products of attention and of MLPs by small integers with a scale for each group, in
-  // place, for inference with less memory (holon/nn/quantize.h). Embeddings, norms, biases, routers and experts stay.
-  // Backward is an error then, and so is save_pretrained(): state_dict() keeps the integers, which load_state_dict()
+  // Replaces the weights of the products of attention, of MLPs and of experts by small numbers with a scale for each
+  // group, in place, for inference with less memory (holon/nn/quantize.h). Embeddings, norms, biases and routers stay.
+  // Backward is an error then, and so is save_pretrained(): state_dict() keeps these numbers, which load_state_dict()
   // reads into a model that is quantised alike. Errors: those of nn::quantize(). Collective over the world.
   void quantize(const QuantizeOptions& options = {});
 

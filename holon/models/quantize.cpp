@@ -4,9 +4,11 @@
 #include <string_view>
 #include <vector>
 
+#include "holon/base/error.h"
 #include "holon/checkpoint/core/world.h"
 #include "holon/models/gpt2.h"
 #include "holon/models/model.h"
+#include "holon/models/moe.h"
 #include "holon/nn/module_access.h"
 
 namespace holon::models {
@@ -17,18 +19,36 @@ namespace {
 // costs more than a rounded sum.
 constexpr std::string_view kDeciding[] = {"gate", "shared_expert_gate", "classifier"};
 
+// Hidden units of experts that ranks share are the inputs of down_proj: what one has of them is whole groups.
+void check_experts(const Model& model, const QuantizeOptions& o) {
+  const int64_t tp = model.layouts().front().parallel.tp;
+  for (auto& [path, child] : model.named_modules()) {
+    if (!nn::detail::ModuleAccess::has_parameter_of(child, "down_proj", typeid(SparseMoe))) continue;
+    const int64_t hidden = child.get_parameter("down_proj").size(2);
+    if (o.group_size > 0 && hidden % o.group_size == 0 && hidden / o.group_size % tp != 0)
+      fail_value("quantize: the {} hidden units of the experts in '{}' are {} groups, which tp {} does not divide. "
+                 "Choose a smaller group_size, or another tp.",
+                 hidden, path, hidden / o.group_size, tp);
+  }
+}
+
 }  // namespace
 
 void Model::quantize(const QuantizeOptions& o) {
   std::vector<nn::QuantizedModule> products = nn::linear_modules(*this);
   for (auto& [path, child] : named_modules())
-    if (nn::detail::ModuleAccess::has_parameter_of(child, "weight", typeid(Conv1D))) products.push_back({path, true});
+    if (nn::detail::ModuleAccess::has_parameter_of(child, "weight", typeid(Conv1D)))
+      products.push_back({path, true});
+    else if (nn::detail::ModuleAccess::has_parameter_of(child, "down_proj", typeid(SparseMoe)))
+      for (const char* weight : {"gate_proj", "up_proj", "down_proj"}) products.push_back({path, false, weight});
+  check_experts(*this, o);
   std::erase_if(products, [&](const nn::QuantizedModule& p) {
+    if (p.parameter != "weight") return false;
     const std::string_view name = std::string_view(p.path).substr(p.path.rfind('.') + 1);
     if (name == "lm_head") return !o.lm_head;
     return std::find(std::begin(kDeciding), std::end(kDeciding), name) != std::end(kDeciding);
   });
-  nn::quantize(*this, products, {.bits = o.bits, .group_size = o.group_size},
+  nn::quantize(*this, products, {.bits = o.bits, .group_size = o.group_size, .format = o.format},
                [](const auto& step) { checkpoint::together("quantize", step); });
 }
 

@@ -1,4 +1,4 @@
-// Weights of products as small integers in groups, for inference with less memory: a step that computes a few rows
+// Weights of products as small numbers in groups, for inference with less memory: a step that computes a few rows
 // takes the time in which the weights are read.
 #pragma once
 
@@ -12,28 +12,32 @@
 namespace holon::nn {
 
 struct QuantizeOptions {
-  int bits = 4;             // 4 or 8, for each number
-  int64_t group_size = 32;  // adjacent inputs of an output that have one scale
+  int bits = 4;                // 4 or 8, for each number
+  int64_t group_size = 32;     // adjacent inputs of an output that have one scale
+  std::string format = "int";  // integers; or "mxfp4": floats of 4 bits in groups of 32
 };
 
-// A module of a tree whose parameter "weight" is to be quantised, and whether that is [in, out] instead of [out, in].
+// A module of a tree, a parameter of which is to be quantised: [out, in], or with axes in front, or, if transposed,
+// [in, out].
 struct QuantizedModule {
   std::string path{};
   bool transposed = false;
+  std::string parameter = "weight";
 };
 
 // All Linear modules in the tree, whether quantised or not.
 std::vector<QuantizedModule> linear_modules(const Module& module);
 
-// Replaces the weights of these modules, which multiply by quantized_product() then, as Linear does, by integers with a
+// Replaces the weights of these modules, which multiply by quantized_product() then, as Linear does, by numbers with a
 // scale for each group: uint8 [out, groups, bytes] in the form of holon/kernels/quantized.h, divided among the ranks as
-// before. A number is off by at most half of its group's scale, which is its largest number over 7 (4 bits) or 127 (8
-// bits). The weights are parameters without gradients, in state_dict() as they are; backward through such a module is
-// an error. `run`, if given, is called with what quantises one weight on this rank.
+// before. An integer is off by at most half of its group's scale, which is its largest number over 7 (4 bits) or 127 (8
+// bits); MXFP4's by a quarter of the number at most, or an eighth of the scale. The weights are parameters without
+// gradients, in state_dict() as they are; backward through such a module is an error. `run`, if given, is called with
+// what quantises one weight on this rank.
 //
-// Errors, before anything is changed (ValueError): bits or group_size out of range; a group_size that does not divide
-// the inputs of one of them; a path of none, or of one that is quantised already. Then: weights that are not finite.
-// Collective where a group_size does not divide the ranks' inputs.
+// Errors, before anything is changed (ValueError): bits, group_size or format out of range; a group_size that does not
+// divide the inputs of one of them; a path of none, or of one that is quantised already. Then: weights that are not
+// finite. Collective where a group_size does not divide the ranks' inputs.
 void quantize(Module& module, const std::vector<QuantizedModule>& products, const QuantizeOptions& options = {},
               const std::function<void(const std::function<void()>&)>& run = {});
 
