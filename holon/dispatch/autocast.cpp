@@ -4,9 +4,8 @@
 
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
-#include "holon/dispatch/record.h"
+#include "holon/dispatch/float8_product.h"
 #include "holon/op_names/cast.h"
-#include "holon/op_names/float8.h"
 
 namespace holon {
 
@@ -37,41 +36,6 @@ bool is_cast(DType dtype) { return is_floating(dtype) && !is_float8(dtype); }
 
 // What products run in.
 DType computed_in(const AutocastMode& mode) { return is_float8(mode.dtype) ? bfloat16 : mode.dtype; }
-
-Tensor call_on(const OpName& op, const Tensor& t, DType dtype, int64_t rows, int64_t columns) {
-  Attrs a;
-  a.push_dtype(dtype);
-  a.push_int(rows);
-  a.push_int(columns);
-  return dispatch_one(op, {t}, a);
-}
-
-// t rounded by its role's scale; its largest magnitude counts if asked.
-Tensor rounded_by(Float8Scales& scales, Float8Role role, const Tensor& t, DType dtype, bool counts) {
-  Attrs a;
-  a.push_dtype(dtype);
-  Tensor& amax = scales.amax_of(role);
-  TensorVec out = dispatch(op::round_float8_delayed, {t, scales.scale_of(role), amax}, a);
-  if (counts) {
-    NoGradGuard no_grad;
-    write_in_place("round_float8", amax, out[1]);
-  }
-  return out[0];
-}
-
-// The gradient of a tensor that is passed on as it is.
-class RoundGradient final : public Node {
- public:
-  explicit RoundGradient(const Float8Scales& scales) : scales_(scales) {}
-  const char* name() const override { return "round_gradient"; }
-  void free_saved() override {}
-  TensorVec backward(std::span<const Tensor> grads) override {
-    return {rounded_by(scales_, Float8Role::kGradient, grads[0], float8_e5m2, true)};
-  }
-
- private:
-  Float8Scales scales_;
-};
 
 Tensor lowered(const Tensor& t, State& s) {
   const DType dtype = computed_in(s.mode);
@@ -133,37 +97,11 @@ std::optional<GradientRounding> autocast_inputs(const OpDef& op, TensorVec& inpu
   }
   // A product that is made of others leaves it to them.
   if (!is_float8(s.mode.dtype) || op.float8_inputs == 0 || op.is_composed(inputs)) return {};
-  GradientRounding rounding{s.mode.float8_block};
-  size_t weight = 1;
-  if (s.mode.recipe)
-    for (size_t i : {size_t{1}, size_t{0}})
-      if (!rounding.scales && given[i].defined() && given[i].is_leaf()) {
-        rounding.scales = s.mode.recipe->scales_of(given[i], s.mode.dtype);
-        weight = i;
-      }
-  // A pass that is not recorded is none of a training step.
-  const bool counts = grad_enabled();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!(op.float8_inputs >> i & 1)) continue;
-    inputs[i] = rounding.scales ? rounded_by(*rounding.scales, i == weight ? Float8Role::kWeight : Float8Role::kInput,
-                                             inputs[i], s.mode.dtype, counts)
-                                : call_on(op::round_float8, inputs[i], s.mode.dtype,
-                                          i == 0 && rounding.block ? 1 : rounding.block, rounding.block);
-  }
+  const RecipeScales recipe = recipe_scales(s.mode, given);
+  GradientRounding rounding{s.mode.float8_block, recipe.scales};
+  rounding.product = scaled_product(op, s.mode, recipe, inputs);
+  if (!rounding.product.defined()) round_factors(op, s.mode, recipe, inputs);
   return rounding;
-}
-
-void round_gradients(const GradientRounding& how, TensorVec& outputs) {
-  for (auto& t : outputs) {
-    if (!t.requires_grad()) continue;
-    if (!how.scales) {
-      t = call_on(op::round_gradient, t, float8_e5m2, how.block ? 1 : 0, how.block);
-    } else if (grad_enabled()) {
-      Tensor out = t.detach();
-      record_node(make_ref<RoundGradient>(*how.scales), {&t, 1}, {&out, 1});
-      t = out;
-    }
-  }
 }
 
 }  // namespace holon

@@ -87,6 +87,7 @@ class AutocastPause {
 struct GradientRounding {
   int64_t block = 0;               // 0: one scale for a tensor
   Float8Scales* scales = nullptr;  // of the recipe
+  Tensor product{};                // defined where the result is there already, with its gradients
 };
 // Casts inputs as the op's class says. Returns how round_gradients() has to be called for the outputs, if at all. Pre:
 // a region is open and enabled.

@@ -463,6 +463,10 @@ void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, Tenso
   std::optional<GradientRounding> rounding;
   if (Context::current().autocast()) [[unlikely]]
     rounding = autocast_inputs(op, inputs);
+  if (rounding && rounding->product.defined()) [[unlikely]] {
+    outs = {rounding->product};
+    return;
+  }
   Scan s = scan(op, inputs);
   if (s.symbolic && !tracer()) [[unlikely]]
     fail_symbolic(op, inputs);

@@ -27,13 +27,19 @@ inline float float8_scale(float largest, DType dtype) {
 // power of two, without axes; out: contiguous, of x's shape.
 void quantize_float8(const Array& x, const Array& scale, Array& out);
 
-// out = x as quantize_float8() rounds it, divided by scale, except that infinity stays in either dtype; and amax =
-// before, or the largest magnitude in x where that is larger: infinity where one is not finite. x and out: of one shape
-// and floating point dtype; before, amax: float32 of one shape; both outputs are contiguous.
+// out, of the dtype, = x as quantize_float8() rounds it; or out, of x's dtype, = that divided by scale, where infinity
+// stays in either dtype. And amax = before, or the largest magnitude in x where that is larger: infinity where one is
+// not finite. x and out are of one shape; before and amax: float32 of one shape; both outputs are contiguous.
 void round_float8(const Array& x, const Array& scale, const Array& before, DType dtype, Array& out, Array& amax);
+
+// out = float8_scale(largest, dtype): float32 without axes.
+void float8_scale_of(const Array& largest, DType dtype, Array& out);
 
 // out[m, n] = a[m, k] b[k, n], of float8 dtypes, times scale_a and scale_b, which are float32 without axes. Sums are
 // float32; out is float32, bfloat16 or float16, and contiguous.
 void scaled_matmul(const Array& a, const Array& b, const Array& scale_a, const Array& scale_b, Array& out);
+
+// Whether devices of the type have such products of their own.
+bool multiplies_float8(DeviceType type);
 
 }  // namespace holon::kernels

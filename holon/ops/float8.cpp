@@ -74,6 +74,33 @@ void round_block(float* x, int64_t rows, int64_t columns, int64_t stride, DType 
     for (int64_t c = 0; c < columns; ++c) x[r * stride + c] = w[r * columns + c] / scale;
 }
 
+// Of x, a scale and amax.
+void infer_delayed(Infer& c, DType result) {
+  check_rounded(c);
+  c.require(c.ndim(1) == 0 && c.ndim(2) == 1, "scale has axes, or amax not one", "amax has a number for each rank.");
+  c.require_dtype(c.dtype_of(1) == float32 && c.dtype_of(2) == float32, "scale or amax is not float32",
+                  "Convert them by to(float32).");
+  c.out(c.shape(0), result);
+  c.out(c.shape(2), float32);
+}
+
+// However x is divided, the largest of all elements of amax is that of x and of those before: which of them a rank has
+// raised does not matter.
+void delayed_rule(RuleCall& r) {
+  auto add = [&](Sbp x) {
+    Signature s;
+    for (Sbp in : {x, sbp::broadcast(), sbp::split(0)}) s.in.push_back(in);
+    for (Sbp out : {x, sbp::split(0)}) s.out.push_back(out);
+    r.rule.add(s);
+  };
+  for (int a = 0; a < r.in[0].shape.size(); ++a) add(sbp::split(a));
+  add(sbp::broadcast());
+}
+
+void round_delayed(KernelCall& c) {
+  kernels::round_float8(c.in(0), c.in(1), c.in(2), c.dtype("dtype"_attr), c.out(0), c.out(1));
+}
+
 }  // namespace
 
 HOLON_OP(round_float8, "round_float8(Tensor x, dtype dtype, int rows=0, int columns=0) -> Tensor")
@@ -95,7 +122,6 @@ HOLON_OP(round_float8, "round_float8(Tensor x, dtype dtype, int rows=0, int colu
 HOLON_OP(round_float8_by, "round_float8_by(Tensor x, Tensor largest, dtype dtype) -> Tensor")
     .doc("round_float8() by the largest of x's magnitudes.")
     .hidden()
-    .on_host()
     .infer([](Infer& c) {
       check_rounded(c);
       c.require(c.ndim(1) == 0, "largest has axes", "It is one number.");
@@ -107,16 +133,11 @@ HOLON_OP(round_float8_by, "round_float8_by(Tensor x, Tensor largest, dtype dtype
         r.rule.in(0, a, f), r.rule.out(0, a, f);
       }
     })
-    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) {
-      const float scale = kernels::float8_scale(floats_of(c.in(1)).data<float>()[0], c.dtype("dtype"_attr));
-      Array x = floats_of(c.in(0));
-      float* p = x.data<float>();
-      for (int64_t i = 0; i < x.numel(); ++i) p[i] *= scale;
-      x = kernels::converted(kernels::converted(x, c.dtype("dtype"_attr)), float32);
-      p = x.data<float>();
-      for (int64_t i = 0; i < x.numel(); ++i) p[i] /= scale;
-      kernels::copy(x, c.out());
+      const DType dtype = c.dtype("dtype"_attr);
+      Array scale = Array::empty({}, float32, c.out().device), none = Array::empty({0}, float32, c.out().device);
+      kernels::float8_scale_of(c.in(1), dtype, scale);
+      kernels::round_float8(c.in(0), scale, none, dtype, c.out(), none);
     })
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, g.dy());
@@ -168,33 +189,43 @@ HOLON_OP(round_float8_delayed,
     .doc("round_float8() by a scale [] from before, beyond whose range values saturate; and amax [ranks], or [1] of a "
          "local x, in which the largest magnitude of each rank's part of x has been taken in.")
     .hidden()
-    .infer([](Infer& c) {
-      check_rounded(c);
-      c.require(c.ndim(1) == 0 && c.ndim(2) == 1, "scale has axes, or amax not one",
-                "amax has a number for each rank.");
-      c.require_dtype(c.dtype_of(1) == float32 && c.dtype_of(2) == float32, "scale or amax is not float32",
-                      "Convert them by to(float32).");
-      c.out(c.shape(0), c.dtype_of(0));
-      c.out(c.shape(2), float32);
-    })
-    // However x is divided, the largest of all elements of amax is that of x and of those before: which of them a rank
-    // has raised does not matter.
-    .rule([](RuleCall& r) {
-      auto add = [&](Sbp x) {
-        Signature s;
-        for (Sbp in : {x, sbp::broadcast(), sbp::split(0)}) s.in.push_back(in);
-        for (Sbp out : {x, sbp::split(0)}) s.out.push_back(out);
-        r.rule.add(s);
-      };
-      for (int a = 0; a < r.in[0].shape.size(); ++a) add(sbp::split(a));
-      add(sbp::broadcast());
-    })
-    .kernel([](KernelCall& c) {
-      kernels::round_float8(c.in(0), c.in(1), c.in(2), c.dtype("dtype"_attr), c.out(0), c.out(1));
-    })
+    .infer([](Infer& c) { infer_delayed(c, c.dtype_of(0)); })
+    .rule(delayed_rule)
+    .kernel(round_delayed)
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, g.dy());
     });
+
+HOLON_OP(quantize_float8_delayed,
+         "quantize_float8_delayed(Tensor x, Tensor scale, Tensor amax, dtype dtype) -> (Tensor values, Tensor amax)")
+    .doc("quantize_float8(), and amax as round_float8_delayed's.")
+    .hidden()
+    .takes_float8()
+    .infer([](Infer& c) { infer_delayed(c, c.dtype("dtype"_attr)); })
+    .rule(delayed_rule)
+    .kernel(round_delayed);
+
+HOLON_OP(float8_scale, "float8_scale(Tensor x, dtype dtype) -> Tensor")
+    .doc("The power of two [] (float32) that brings the largest magnitude in x closest to the largest number of "
+         "float8_e4m3fn or float8_e5m2, and not above it; 1 where nothing or infinity is the largest.",
+         "float8_scale(rand(2, 3), float8_e4m3fn)")
+    .function_only()
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      NoGradGuard guard;
+      c.out.push_back(float8_scale_of(x.numel() ? largest_of(x) : sum(x.detach()), c.dtype("dtype"_attr)));
+    });
+
+HOLON_OP(float8_scale_of, "float8_scale_of(Tensor largest, dtype dtype) -> Tensor")
+    .doc("float8_scale() by the largest of x's magnitudes.")
+    .hidden()
+    .infer([](Infer& c) {
+      check_rounded(c);
+      c.require(c.ndim(0) == 0, "largest has axes", "It is one number.");
+      c.out({}, float32);
+    })
+    .only_whole("there is nothing to divide")
+    .kernel([](KernelCall& c) { kernels::float8_scale_of(c.in(0), c.dtype("dtype"_attr), c.out()); });
 
 HOLON_OP(quantize_float8, "quantize_float8(Tensor x, Tensor scale, dtype dtype) -> Tensor")
     .doc("x [...] times scale [] (float32, a power of two), rounded to nearest even to float8_e4m3fn or float8_e5m2; "

@@ -1,5 +1,7 @@
 """Rounding to float8 and products of such numbers on a cuda device against the CPU's."""
 
+import contextlib
+
 import numpy as np
 import pytest
 
@@ -65,9 +67,20 @@ def test_scaled_mm(native, dtypes, result, m, k, n):
             np.testing.assert_allclose(found.cpu().to(flow.float32).numpy(), exact, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_round(native, dtype):
+    x = flow.tensor(numbers((24, 18)))
+    for t in (x, x.t(), x.to(flow.bfloat16)):
+        wanted = flow.round_float8(t, dtype)
+        on = t.cuda()
+        with native():
+            found = flow.round_float8(on, dtype)
+        np.testing.assert_array_equal(found.cpu().to(flow.float32).numpy(), wanted.to(flow.float32).numpy())
+
+
 @pytest.mark.parametrize("recipe", [False, True])
-def test_regions(recipe):
-    """Training in a region is the CPU's."""
+def test_regions(native, recipe):
+    """Training in a region is the CPU's, by kernels of the device."""
 
     def losses(device):
         flow.manual_seed(2)
@@ -78,9 +91,10 @@ def test_regions(recipe):
         for step in range(4):
             x = flow.tensor(np.random.default_rng(step).standard_normal((32, 32)).astype(np.float32)).to(device)
             optimizer.zero_grad()
-            with flow.autocast(device, dtype=flow.float8_e4m3fn, recipe=scaling):
-                loss = model(x).to(flow.float32).square().mean()
-            loss.backward()
+            with native() if device == "cuda" else contextlib.nullcontext():
+                with flow.autocast(device, dtype=flow.float8_e4m3fn, recipe=scaling):
+                    loss = model(x).to(flow.float32).square().mean()
+                loss.backward()
             optimizer.step()
             if scaling:
                 scaling.update()
@@ -92,4 +106,48 @@ def test_regions(recipe):
     assert states.keys() == own.keys()
     for name in states:
         if name.endswith("history"):
-            np.testing.assert_allclose(own[name], states[name], rtol=2e-2)
+            np.testing.assert_allclose(own[name], states[name], rtol=5e-2)
+
+
+def product(device, layout, ranks):
+    """Result and gradients of a product whose factors are divided so, whole."""
+    random = np.random.default_rng(5)
+    arrays = [random.standard_normal(shape).astype(np.float32) for shape in ((4, 8, 32), (48, 32), (48,))]
+    out = []
+
+    def rank(r):
+        flow.manual_seed(0)
+        placement = flow.placement(device, list(range(ranks)))
+        x, w, b = (
+            flow.tensor(a).to_global(flow.placement("cpu", list(range(ranks))), flow.sbp.broadcast).to_global(placement, s)
+            for a, s in zip(arrays, layout)
+        )
+        leaves = [t.detach() for t in (x, w, b)]
+        for t in leaves:
+            t.requires_grad = True
+        recipe = flow.amp.DelayedScaling([("w", leaves[1])], amax_history_len=1)
+        found = []
+        for _ in range(2):
+            with flow.autocast(device, dtype=flow.float8_e4m3fn, recipe=recipe):
+                y = flow.nn.functional.linear(*leaves)
+            (y.to(flow.float32) * 3).sum().backward()
+            recipe.update()
+            found += [y.detach(), *(t.grad for t in leaves)]
+        history = recipe.state_dict()["w.amax_history"]
+        found = [t.to_global(sbp=flow.sbp.broadcast).to_local().cpu().to(flow.float32).numpy() for t in [*found, history]]
+        if r == 0:
+            out.extend(found)
+
+    flow.run_ranks(ranks, rank)
+    return out
+
+
+S, B = flow.sbp.split, flow.sbp.broadcast
+
+
+@pytest.mark.parametrize("layout", [(S(0), B, B), (B, S(0), S(0)), (S(2), S(1), B), (S(1), B, B), (B, B, B)])
+def test_ranks(layout):
+    wanted = product("cpu", (B, B, B), 1)
+    found = product("cuda", layout, 2)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2.0**-6, atol=2.0**-5 * np.abs(b).max())

@@ -227,6 +227,17 @@ def test_quantize_saturates(name):
     )
 
 
+def test_scales():
+    for largest in (1.0, 3.0, 447.0, 448.0, 449.0, 1e-30, 1e30, 57344.0, 0.0, np.inf):
+        for name, limit in LIMITS.items():
+            if name == "float8_e8m0fnu":
+                continue
+            found = flow.float8_scale(flow.tensor([0.25 * largest, -largest]), getattr(flow, name))
+            wanted = 2.0 ** np.floor(np.log2(limit / largest)) if 0 < largest < np.inf else 1.0
+            assert found.shape == () and found.item() == np.clip(wanted, 2.0**-126, 2.0**126), (name, largest)
+    assert flow.float8_scale(flow.zeros(0, 3), flow.float8_e5m2).item() == 1.0
+
+
 def test_scaled_mm():
     random = np.random.default_rng(2)
     a, b = random.standard_normal((6, 8)).astype(np.float32), random.standard_normal((8, 4)).astype(np.float32)

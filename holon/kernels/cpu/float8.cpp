@@ -21,23 +21,29 @@ constexpr int64_t kPart = 2048;
 
 float number_of(const Array& a) { return converted(a, float32).data<float>()[0]; }
 
-// Rounds the n <= kPart numbers at p; returns the largest magnitude. scratch: kPart of float32 and of the dtype.
-float round_part(float* p, int64_t n, float scale, const Array& wide_scratch, const Array& narrow_scratch) {
-  const float limit = float8_limit(narrow_scratch.dtype);
-  Array wide = wide_scratch.view({n}, {1}), narrow = narrow_scratch.view({n}, {1});
-  float* scaled = wide.data<float>();
+// Of n numbers; infinity where one is not finite.
+float largest_of(const float* p, int64_t n) {
   float largest = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const float magnitude = std::abs(p[i]);
-    // NaN is larger than all.
-    largest = magnitude <= largest ? largest : magnitude;
-    scaled[i] = std::isfinite(p[i]) ? std::clamp(p[i] * scale, -limit, limit) : 0;
-  }
-  copy(wide, narrow);
-  copy(narrow, wide);
-  for (int64_t i = 0; i < n; ++i)
-    if (std::isfinite(p[i])) p[i] = scaled[i] / scale;
+  // NaN is larger than all.
+  for (int64_t i = 0; i < n; ++i) largest = std::abs(p[i]) <= largest ? largest : std::abs(p[i]);
   return std::isfinite(largest) ? largest : std::numeric_limits<float>::infinity();
+}
+
+void scale_part(float* p, int64_t n, float scale, DType dtype) {
+  const float limit = float8_limit(dtype);
+  for (int64_t i = 0; i < n; ++i)
+    if (std::isfinite(p[i])) p[i] = std::clamp(p[i] * scale, -limit, limit);
+}
+
+// Rounds the n <= kPart numbers at p. narrow_scratch: so many of the dtype.
+void round_part(float* p, int64_t n, float scale, const Array& wide, const Array& narrow_scratch) {
+  Array of_dtype = narrow_scratch.view({n}, {1}), back = wide.view({n}, {1});
+  std::copy_n(p, n, back.data<float>());
+  scale_part(back.data<float>(), n, scale, of_dtype.dtype);
+  copy(back, of_dtype);
+  copy(of_dtype, back);
+  for (int64_t i = 0; i < n; ++i)
+    if (std::isfinite(p[i])) p[i] = back.data<float>()[i] / scale;
 }
 
 }  // namespace
@@ -45,13 +51,11 @@ float round_part(float* p, int64_t n, float scale, const Array& wide_scratch, co
 void quantize_float8(const Array& x, const Array& scale, Array& out) {
   HOLON_ON_DEVICE(out, quantize_float8, x, scale, out);
   HOLON_CHECK(x.shape == out.shape && is_float8(out.dtype), "quantize_float8: {} does not fit {}", x.shape, out.shape);
-  const float factor = number_of(scale), limit = float8_limit(out.dtype);
+  const float factor = number_of(scale);
   Array values = Array::empty(x.shape, float32);
   copy(x, values);
-  float* p = values.data<float>();
   parallel_for(values.numel(), 8 * kPart, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      if (std::isfinite(p[i])) p[i] = std::clamp(p[i] * factor, -limit, limit);
+    scale_part(values.data<float>() + begin, end - begin, factor, out.dtype);
   });
   copy(values, out);
 }
@@ -61,21 +65,36 @@ void round_float8(const Array& x, const Array& scale, const Array& before, DType
   HOLON_CHECK(x.shape == out.shape && before.shape == amax.shape && out.is_contiguous(),
               "round_float8: {} does not fit {}", x.shape, out.shape);
   const float factor = number_of(scale);
+  const bool narrow = is_float8(out.dtype);
   Array values = out.dtype == float32 ? out : Array::empty(x.shape, float32);
   copy(x, values);
   std::atomic<float> largest = 0;
   parallel_for(values.numel(), 8 * kPart, [&](int64_t begin, int64_t end) {
-    const Array wide = Array::empty({kPart}, float32), narrow = Array::empty({kPart}, dtype);
+    const Array wide = Array::empty({kPart}, float32), of_dtype = Array::empty({kPart}, dtype);
     float found = 0;
-    for (int64_t at = begin; at < end; at += kPart)
-      found = std::max(found, round_part(values.data<float>() + at, std::min(kPart, end - at), factor, wide, narrow));
+    for (int64_t at = begin; at < end; at += kPart) {
+      float* p = values.data<float>() + at;
+      const int64_t n = std::min(kPart, end - at);
+      found = std::max(found, largest_of(p, n));
+      narrow ? scale_part(p, n, factor, dtype) : round_part(p, n, factor, wide, of_dtype);
+    }
     float other = largest;
     while (found > other && !largest.compare_exchange_weak(other, found)) {
     }
   });
   if (out.dtype != float32) copy(values, out);
   const Array old = contiguous(before);
-  for (int64_t i = 0; i < old.numel(); ++i) amax.data<float>()[i] = std::max(largest.load(), old.data<float>()[i]);
+  for (int64_t i = 0; i < old.numel(); ++i)
+    amax.data<float>()[i] = std::max(largest.load(), old.data<float>()[i]);
+}
+
+void float8_scale_of(const Array& largest, DType dtype, Array& out) {
+  HOLON_ON_DEVICE(out, float8_scale_of, largest, dtype, out);
+  out.data<float>()[0] = float8_scale(number_of(largest), dtype);
+}
+
+bool multiplies_float8(DeviceType type) {
+  return KernelVariants<&scaled_matmul>::table[static_cast<size_t>(type)] != nullptr;
 }
 
 void scaled_matmul(const Array& a, const Array& b, const Array& scale_a, const Array& scale_b, Array& out) {

@@ -2,6 +2,7 @@
 #include "holon/kernels/float8.h"
 
 #include <atomic>
+#include <type_traits>
 
 #include "holon/base/fmt.h"
 #include "holon/base/log.h"
@@ -74,10 +75,10 @@ __global__ void __launch_bounds__(kThreads)
     out[i] = to_float8(saturated(static_cast<float>(widen(x[i])), factor, form.limit), form);
 }
 
-// largest: the bits of a float that is not negative, which are ordered as integers.
-template <class T>
+// largest: the bits of a float that is not negative, which are ordered as integers. D: T, or bytes of float8.
+template <class T, class D>
 __global__ void __launch_bounds__(kThreads)
-    round_elements(const T* x, const float* scale, T* out, unsigned* largest, int64_t n, Form form) {
+    round_elements(const T* x, const float* scale, D* out, unsigned* largest, int64_t n, Form form) {
   const float factor = *scale;
   unsigned found = 0;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.x} * kThreads) {
@@ -85,9 +86,11 @@ __global__ void __launch_bounds__(kThreads)
     const unsigned magnitude = __float_as_uint(v) & 0x7fffffffu;
     found = magnitude > kInfinity ? kInfinity : magnitude > found ? magnitude : found;
     if (!is_finite(v)) found = kInfinity;
-    const float rounded =
-        is_finite(v) ? from_float8(to_float8(saturated(v, factor, form.limit), form), form) / factor : v;
-    out[i] = narrow<T>(rounded);
+    const uint8_t bits = to_float8(saturated(v, factor, form.limit), form);
+    if constexpr (std::is_same_v<D, uint8_t>)
+      out[i] = bits;
+    else
+      out[i] = narrow<T>(is_finite(v) ? from_float8(bits, form) / factor : v);
   }
   found = block_reduce(found, 0u, [] __device__(unsigned a, unsigned b) { return a > b ? a : b; });
   if (threadIdx.x == 0) atomicMax(largest, found);
@@ -110,6 +113,29 @@ __global__ void __launch_bounds__(kThreads)
     x[i] *= factor;
 }
 
+// As float8_scale() of the header.
+__global__ void find_scale(const float* largest, float* out, float limit) {
+  const float v = *largest;
+  if (!is_finite(v) || v == 0) {
+    *out = 1;
+    return;
+  }
+  int exponent;
+  frexpf(v, &exponent);  // v is below 2^exponent
+  int limits;
+  frexpf(limit, &limits);
+  const int power = limits - exponent;
+  const float scale = ldexpf(1.0f, power < -126 ? -126 : power > 126 ? 126 : power);
+  *out = v * scale > limit ? scale / 2 : scale;
+}
+
+void scale_of(const Array& largest, DType dtype, Array& out) {
+  use_device_of(out);
+  Array number = Array::empty({}, float32, out.device);
+  copy(largest, number);
+  launch(find_scale, 1, 1, 0, number.data<float>(), out.data<float>(), float8_limit(dtype));
+}
+
 void quantize(const Array& x, const Array& scale, Array& out) {
   if (out.numel() == 0) return;
   use_device_of(out);
@@ -129,8 +155,11 @@ void round(const Array& x, const Array& scale, const Array& before, DType dtype,
   if (out.numel() > 0)
     visit_floating(x.dtype, [&](auto tag) {
       using T = typename decltype(tag)::type;
-      launch(round_elements<T>, blocks_for(out.numel(), kTile), kThreads, 0, from.data<T>(), scale.data<float>(),
-             out.data<T>(), largest.data<unsigned>(), out.numel(), form_of(dtype));
+      auto run = [&](auto* to) {
+        launch(round_elements<T, std::remove_pointer_t<decltype(to)>>, blocks_for(out.numel(), kTile), kThreads, 0,
+               from.data<T>(), scale.data<float>(), to, largest.data<unsigned>(), out.numel(), form_of(dtype));
+      };
+      is_float8(out.dtype) ? run(reinterpret_cast<uint8_t*>(out.bytes())) : run(out.data<T>());
     });
   launch(take_largest, 1, kThreads, 0, old.data<float>(), largest.data<unsigned>(), amax.data<float>(), old.numel());
 }
@@ -173,6 +202,7 @@ void multiply_scaled(const Array& a, const Array& b, const Array& scale_a, const
 
 HOLON_DEVICE_KERNEL(quantize_float8, quantize);
 HOLON_DEVICE_KERNEL(round_float8, round);
+HOLON_DEVICE_KERNEL(float8_scale_of, scale_of);
 HOLON_DEVICE_KERNEL(scaled_matmul, multiply_scaled);
 
 }  // namespace
