@@ -109,9 +109,8 @@ class ScaledProduct final : public Node {
 // Whether ranks divide no axis of x that is joined with one before it.
 bool joins(const Tensor& x) {
   if (x.is_local() || x.ndim() == 2) return true;
-  return std::all_of(x.nd_sbp().begin(), x.nd_sbp().end(), [&](Sbp s) {
-    return !s.is_split() || s.is_split(0) || s.is_split(x.ndim() - 1);
-  });
+  return std::all_of(x.nd_sbp().begin(), x.nd_sbp().end(),
+                     [&](Sbp s) { return !s.is_split() || s.is_split(0) || s.is_split(x.ndim() - 1); });
 }
 
 }  // namespace
@@ -157,15 +156,16 @@ Tensor scaled_product(const OpDef& op, const AutocastMode& mode, const RecipeSca
   const Device device = x.impl()->device;
   const bool simulated = x.is_global() && x.placement().simulated();
   const DeviceType type = x.is_global() ? x.placement().device_type() : device.type;
-  if (simulated || (x.is_local() && device.is_host()) || !kernels::multiplies_float8(type) || x.size(-1) != w.size(is_linear ? 1 : 0)) return {};
+  if (simulated || (x.is_local() && device.is_host()) || !kernels::multiplies_float8(type) ||
+      x.size(-1) != w.size(is_linear ? 1 : 0))
+    return {};
   const bool recorded = grad_enabled();
   const Float8Role roles[] = {recipe.weight == 0 ? Float8Role::kWeight : Float8Role::kInput,
                               recipe.weight == 1 ? Float8Role::kWeight : Float8Role::kInput};
   Tensor y;
   {
     NoGradGuard guard;
-    const Quantized xq =
-        quantized(reshaped(x, matrix_of(x.shape())), mode.dtype, recipe.scales, roles[0], recorded);
+    const Quantized xq = quantized(reshaped(x, matrix_of(x.shape())), mode.dtype, recipe.scales, roles[0], recorded);
     const Quantized wq = quantized(w, mode.dtype, recipe.scales, roles[1], recorded);
     Dims shape = x.shape();
     shape.back() = w.size(is_linear ? 0 : 1);

@@ -724,6 +724,10 @@ class _PadPackedSequenceResult(NamedTuple):
     padded: Tensor
     lengths: Tensor
 
+class _QuantizeFloat8DelayedResult(NamedTuple):
+    values: Tensor
+    amax: Tensor
+
 class _QuantizeMxResult(NamedTuple):
     values: Tensor
     scales: Tensor
@@ -2207,6 +2211,8 @@ class _Ops:
     def fliplr(x: Tensor) -> Tensor: ...
     @staticmethod
     def flipud(x: Tensor) -> Tensor: ...
+    @staticmethod
+    def float8_scale(x: Tensor, dtype: _dtype) -> Tensor: ...
     @staticmethod
     def floor(x: Tensor) -> Tensor: ...
     @staticmethod

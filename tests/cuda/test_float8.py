@@ -119,7 +119,9 @@ def product(device, layout, ranks):
         flow.manual_seed(0)
         placement = flow.placement(device, list(range(ranks)))
         x, w, b = (
-            flow.tensor(a).to_global(flow.placement("cpu", list(range(ranks))), flow.sbp.broadcast).to_global(placement, s)
+            flow.tensor(a)
+            .to_global(flow.placement("cpu", list(range(ranks))), flow.sbp.broadcast)
+            .to_global(placement, s)
             for a, s in zip(arrays, layout)
         )
         leaves = [t.detach() for t in (x, w, b)]
@@ -134,7 +136,9 @@ def product(device, layout, ranks):
             recipe.update()
             found += [y.detach(), *(t.grad for t in leaves)]
         history = recipe.state_dict()["w.amax_history"]
-        found = [t.to_global(sbp=flow.sbp.broadcast).to_local().cpu().to(flow.float32).numpy() for t in [*found, history]]
+        found = [
+            t.to_global(sbp=flow.sbp.broadcast).to_local().cpu().to(flow.float32).numpy() for t in [*found, history]
+        ]
         if r == 0:
             out.extend(found)
 

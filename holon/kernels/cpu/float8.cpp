@@ -84,8 +84,7 @@ void round_float8(const Array& x, const Array& scale, const Array& before, DType
   });
   if (out.dtype != float32) copy(values, out);
   const Array old = contiguous(before);
-  for (int64_t i = 0; i < old.numel(); ++i)
-    amax.data<float>()[i] = std::max(largest.load(), old.data<float>()[i]);
+  for (int64_t i = 0; i < old.numel(); ++i) amax.data<float>()[i] = std::max(largest.load(), old.data<float>()[i]);
 }
 
 void float8_scale_of(const Array& largest, DType dtype, Array& out) {
