@@ -1,8 +1,8 @@
-"""Decoding by a Llama of 1.1 billion parameters with weights of 4 bits, one row, against llama.cpp on a file of the same
-shape: rows of models.py. The peer runs as a process of this script in the Python that $HOLON_BENCH_LLAMA_CPP_PYTHON names,
-which has PyPI's llama-cpp-python and gguf; without it the comparison is left out (ratio null). Both sides have a group of
-32 numbers for each scale of two bytes (llama.cpp: Q4_0), in the product of the logits too, and random numbers: what a
-token costs does not depend on them.
+"""Decoding by a Llama of 1.1 billion parameters with weights of 4 bits, one row, against llama.cpp on a file of the
+same shape: rows of models.py. The peer runs as a process of this script in the Python that
+$HOLON_BENCH_LLAMA_CPP_PYTHON names, which has PyPI's llama-cpp-python and gguf; without it the comparison is left out
+(ratio null). Both sides have a group of 32 numbers for each scale of two bytes (llama.cpp: Q4_0), in the product of the
+logits too, and random numbers: what a token costs does not depend on them.
 """
 
 import json

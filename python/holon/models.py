@@ -165,15 +165,16 @@ class Model(CppModule):
         self._model.set_generation_config(json.dumps(dict(config)))
 
     def quantize(self, bits: int = 4, group_size: int = 32, lm_head: bool = False, *, format: str = "int") -> "Model":
-        """Replaces the weights of the products of attention, of MLPs and of experts by integers of 4 or 8 bits, in place,
-        for inference with less memory; returns the model. Adjacent group_size inputs of an output have one scale, and a
-        weight is off by at most half of it. format="mxfp4": by the floats of 4 bits of OCP's MXFP4, of which 32 have a
-        power of two for a scale. Embeddings, norms, biases and routers stay, and the product that gives the logits
-        unless lm_head. The weights are parameters of uint8 then: state_dict() has them, and
+        """Replaces the weights of the products of attention, of MLPs and of experts by integers of 4 or 8 bits, in
+        place, for inference with less memory; returns the model. Adjacent group_size inputs of an output have one
+        scale, and a weight is off by at most half of it. format="mxfp4": by the floats of 4 bits of OCP's MXFP4, of
+        which 32 have a power of two for a scale. Embeddings, norms, biases and routers stay, and the product that gives
+        the logits unless lm_head. The weights are parameters of uint8 then: state_dict() has them, and
         load_state_dict() reads them into a model that is quantised alike. Collective.
 
         Errors: ValueError for other bits or formats, a group_size that does not divide a layer's inputs or cuts groups
-        of experts between ranks, and a model that is quantised already; afterwards, RuntimeError in save_pretrained() and NotImplementedError in backward().
+        of experts between ranks, and a model that is quantised already; afterwards, RuntimeError in save_pretrained()
+        and NotImplementedError in backward().
         """
         self._model.quantize(bits, group_size, lm_head, format)
         self._follow()

@@ -345,7 +345,6 @@ def test_a_state_has_other_ranks():
 
 def test_checkpointed_activations():
     def losses(again):
-        gpt = Gpt(E4M3, RECIPE)
         flow.manual_seed(1)
         layer = nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 4))
         recipe = flow.amp.DelayedScaling(layer, amax_history_len=4)
@@ -390,7 +389,7 @@ def test_errors():
         recipe.scale("x", "input")
     with pytest.raises(ValueError, match="the role is 'output'"):
         recipe.scale("weight", "output")
-    scale, history = flow.ones(3), flow.ones(3, 2)
+    scale = flow.ones(3)
     for state, text in (
         ({"x.scale": scale}, "does not have"),
         ({"weight": scale}, "neither a scale"),

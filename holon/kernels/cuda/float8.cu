@@ -2,9 +2,9 @@
 #include "holon/kernels/float8.h"
 
 #include <atomic>
+#include <string>
 #include <type_traits>
 
-#include "holon/base/fmt.h"
 #include "holon/base/log.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/blas.h"
@@ -178,7 +178,7 @@ Array transposed(const Array& x) { return x.view({x.shape[1], x.shape[0]}, {x.st
 void note_refusal(const char* reason) {
   static std::atomic<const char*> last = nullptr;
   if (last.exchange(reason) == reason || !log::enabled(log::Channel::kDispatch)) return;
-  log::line(log::Channel::kDispatch, fmt::format("scaled_mm runs in bfloat16: {}", reason));
+  log::line(log::Channel::kDispatch, std::string("scaled_mm runs in bfloat16: ") + reason);
 }
 
 void multiply_scaled(const Array& a, const Array& b, const Array& scale_a, const Array& scale_b, Array& out) {
