@@ -89,7 +89,7 @@ class ScaledProduct final : public Node {
   TensorVec backward(std::span<const Tensor> grads) override {
     if (grad_enabled())
       fail(ErrorKind::kNotImplemented,
-           "backward of a product in float8 has no derivative. Compute the product outside of the region.");
+           "backward of a product in float8 has no derivative. Leave the region for this product.");
     const Quantized dy = quantized(reshaped(grads[0], matrix_of(grads[0].shape())), float8_e5m2,
                                    scales_ ? &*scales_ : nullptr, Float8Role::kGradient, true);
     const Tensor dx = multiplied(dy.values, w_is_turned_ ? w_.values : turned(w_.values), dy.scale, w_.scale, dtype_);

@@ -268,7 +268,7 @@ HOLON_OP(scaled_mm, "scaled_mm(Tensor mat_a, Tensor mat_b, Tensor scale_a, Tenso
                       "Choose one of them.");
       c.require(c.ndim(2) == 0 && c.ndim(3) == 0, "scales have axes", "Each is one number.");
       c.require(c.ndim(0) == 2 && c.ndim(1) == 2 && c.shape(0)[1] == c.shape(1)[0],
-                "mat_a and mat_b are no matrices with one inner size", "mat_a is [m, k], mat_b is [k, n].");
+                "mat_a and mat_b are not matrices with one inner size", "mat_a is [m, k], mat_b is [k, n].");
       c.out({c.shape(0)[0], c.shape(1)[1]}, to);
     })
     .rule("m k, k n, , -> m n")

@@ -19,7 +19,7 @@ HOLON_OP(quantize_groups, "quantize_groups(Tensor x, str format) -> Tensor")
     .infer([](Infer& c) {
       c.require_floating(0);
       c.require(c.ndim(0) >= 1 && kernels::fits_format(c.shape(0).back(), format_of(c)),
-                "the last axis is no group of the format", "int8 takes 2 or more, int4 an even size, mxfp4 32.");
+                "the last axis is not a group of the format", "int8 takes 2 or more, int4 an even size, mxfp4 32.");
       Dims out = c.shape(0);
       out.back() = kernels::quantized_block_bytes(out.back(), format_of(c));
       c.out(out, uint8);

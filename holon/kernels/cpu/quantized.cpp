@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <vector>
 
 #include "holon/base/error.h"
+#include "holon/base/index.h"
 #include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/cpu/build_choice.h"
 #include "holon/kernels/cpu/quantized_loops.h"
+#include "holon/kernels/cpu/quantized_vnni.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/gemm.h"
@@ -59,11 +63,79 @@ bool quantize_group(const float* x, int64_t size, QuantizedFormat format, uint8_
   return true;
 }
 
+// Whether rows of the dtype are multiplied by dot products of bytes.
+bool by_bytes(const QuantizedWeight& w, DType dtype) {
+#ifdef HOLON_HAVE_X86_LEVELS
+  static const bool here = instruction_level() == 2 && __builtin_cpu_supports("avx512vnni");
+  return here && dtype == DType::kBFloat16 && w.size == kMxGroup && w.format != QuantizedFormat::kInt8;
+#else
+  return false;
+#endif
+}
+
+// The memory of a ByteRow.
+struct RoundedRow {
+  std::vector<int8_t> integers;
+  std::vector<float> scales;
+  std::vector<int32_t> starts;
+
+  // False: a number is not finite.
+  bool fill(const float* x, const QuantizedWeight& w) {
+    constexpr size_t kLanes = 8;
+    const ByteCodes codes = byte_codes(w.format);
+    const auto groups = to_size(w.groups), size = to_size(w.size), even = groups + groups % 2;
+    integers.resize(even * size), scales.resize(even * kLanes), starts.resize(even * kLanes);
+    for (size_t g = 0; g < groups; ++g, x += size) {
+      float largest = 0;
+      bool finite = true;
+      for (size_t i = 0; i < size; ++i) {
+        largest = std::max(largest, std::abs(x[i]));
+        finite &= std::isfinite(x[i]);
+      }
+      if (!finite) return false;
+      // Of smaller numbers the inverse would be infinite.
+      const float inverse = largest > 1e-36f ? 127 / largest : 0;
+      int32_t sum = 0;
+      for (size_t i = 0; i < size; ++i) {
+        integers[g * size + i] = static_cast<int8_t>(std::nearbyint(x[i] * inverse));
+        sum += integers[g * size + i];
+      }
+      std::fill_n(scales.begin() + static_cast<std::ptrdiff_t>(g * kLanes), kLanes, largest / 127 * codes.factor);
+      starts[g * kLanes] = -sum * codes.offset;
+    }
+    return true;
+  }
+};
+
+#ifdef HOLON_HAVE_X86_LEVELS
+// As few_rows(). False, with nothing done: a number is not finite.
+bool few_rows_by_bytes(const float* x, const QuantizedWeight& w, int64_t n, int64_t rows, float* y) {
+  const int64_t k = w.groups * w.size;
+  std::vector<RoundedRow> rounded(to_size(rows));
+  for (int64_t r = 0; r < rows; ++r)
+    if (!at_index(rounded, r).fill(x + r * k, w)) return false;
+  constexpr int64_t kTile = 8;
+  parallel_for((n + kTile - 1) / kTile, grain_of(rows * k * kTile), [&](int64_t begin, int64_t end) {
+    // The rows share a tile's weights while they are in the cache.
+    for (int64_t t = begin; t < end; ++t)
+      for (int64_t r = 0; r < rows; ++r) {
+        const RoundedRow& row = at_index(rounded, r);
+        byte_products(w, {row.integers.data(), row.scales.data(), row.starts.data()}, t * kTile,
+                      std::min(n, (t + 1) * kTile), y + r * n);
+      }
+  });
+  return true;
+}
+#endif
+
 // y[rows, n], contiguous, of x[rows, groups * size].
 void few_rows(const Array& x, const Array& w, QuantizedFormat format, int64_t rows, float* y) {
   const Array from = floats(x);
   const int64_t n = w.shape[0], groups = w.shape[1], size = x.shape.back(), k = groups * size;
   const QuantizedWeight weight{w.data<uint8_t>(), groups, size, format};
+#ifdef HOLON_HAVE_X86_LEVELS
+  if (by_bytes(weight, x.dtype) && few_rows_by_bytes(from.data<float>(), weight, n, rows, y)) return;
+#endif
   const QuantizedLoops& loops = quantized_loops();
   // In parts of which each tile of outputs is whole.
   constexpr int64_t kTile = 8;

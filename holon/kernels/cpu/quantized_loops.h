@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "holon/kernels/quantized.h"
+#include "holon/kernels/quantized_format.h"
 
 namespace holon::kernels {
 

@@ -106,8 +106,7 @@ __global__ void __launch_bounds__(kThreads) widen_elements(const uint8_t* x, T* 
     out[i] = narrow<T>(from_float8(x[i], form));
 }
 
-__global__ void __launch_bounds__(kThreads)
-    scale_elements(float* x, const float* a, const float* b, int64_t n) {
+__global__ void __launch_bounds__(kThreads) scale_elements(float* x, const float* a, const float* b, int64_t n) {
   const float factor = *a * *b;
   for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += int64_t{gridDim.x} * kThreads)
     x[i] *= factor;

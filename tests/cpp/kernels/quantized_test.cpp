@@ -190,6 +190,52 @@ TEST(Quantized, OtherDtypesAndStrides) {
     }
 }
 
+// By the definition of quantized.h, where the machine multiplies bytes: each group of a row is rounded to 8 bits.
+TEST(Quantized, RowsOfBfloat16AreMultipliedAsBytes) {
+#ifdef HOLON_HAVE_X86_LEVELS
+  const bool bytes = instruction_level() == 2 && __builtin_cpu_supports("avx512vnni");
+#else
+  const bool bytes = false;
+#endif
+  for (QuantizedFormat format : {kInt4, kMxfp4})
+    for (int64_t groups : {1, 2, 3, 8})
+      for (int64_t rows : {1, 2, 5})
+        for (int64_t n : {1, 2, 9, 30}) {
+          const Array w = quantized(floats({n, groups, 32}, n), format);
+          const Array x = as(as(floats({rows, groups, 32}, rows + groups), DType::kBFloat16), DType::kFloat32);
+          for (int64_t i = 0; i < 32; ++i) x.data<float>()[i] = 0;
+          Array rounded = as(x, DType::kFloat32);
+          for (int64_t g = 0; bytes && g < rows * groups; ++g) {
+            float* p = rounded.data<float>() + g * 32;
+            float largest = 0;
+            for (int i = 0; i < 32; ++i) largest = std::max(largest, std::abs(p[i]));
+            for (int i = 0; i < 32 && largest > 0; ++i) p[i] = std::nearbyint(p[i] * (127 / largest)) * (largest / 127);
+          }
+          Array y = Array::empty({rows, n}, DType::kBFloat16);
+          quantized_linear(as(x, DType::kBFloat16), w, nullptr, format, y);
+          const std::vector<double> wanted = product(rounded, w, nullptr, format);
+          const Array found = as(y, DType::kFloat64);
+          double largest = 1;
+          for (double v : wanted) largest = std::max(largest, std::abs(v));
+          for (int64_t i = 0; i < y.numel(); ++i)
+            ASSERT_NEAR(found.data<double>()[i], wanted[static_cast<size_t>(i)],
+                        std::abs(wanted[static_cast<size_t>(i)]) / 256 + 1e-6 * largest)
+                << name(format) << " " << rows << " " << groups << " " << n;
+        }
+}
+
+TEST(Quantized, RowsThatAreNotFiniteStaySo) {
+  const Array w = quantized(floats({5, 2, 32}, 1), kInt4), x = floats({2, 2, 32}, 3);
+  x.data<float>()[3] = std::numeric_limits<float>::infinity();
+  Array y = Array::empty({2, 5}, DType::kBFloat16);
+  quantized_linear(as(x, DType::kBFloat16), w, nullptr, kInt4, y);
+  const Array found = as(y, DType::kFloat32);
+  for (int64_t j = 0; j < 5; ++j) {
+    EXPECT_FALSE(std::isfinite(found.data<float>()[j]));
+    EXPECT_TRUE(std::isfinite(found.data<float>()[5 + j]));
+  }
+}
+
 TEST(Quantized, NoGroupsLeaveTheBias) {
   const Array w = Array::empty({3, 0, 18}, DType::kUInt8), x = Array::empty({2, 0, 32}, DType::kFloat32),
               bias = floats({3}, 1);
