@@ -6,8 +6,8 @@ On one rank with two threads, against transformers in PyTorch on the same config
 makes it, of which the faster counts; ours eager and as an nn.Graph, likewise. On two and four ranks of one thread
 against FSDP2 (data parallel) and DTensor (tensor parallel). Each side runs as processes of this script: ours, and
 --peer in the Python that $HOLON_BENCH_TORCH_PYTHON names. Without transformers the comparison is left out (ratio null).
-Then decoding with weights of 4 bits, against llama.cpp (decode.py). $HOLON_BENCH_MODELS names the rows to run, by a part
-of their names.
+Then decoding with weights of 4 bits, against llama.cpp (decode.py). $HOLON_BENCH_MODELS names the rows to run, by a
+part of their names.
 """
 
 import json

@@ -75,7 +75,7 @@ AutocastMode exchange_autocast(const AutocastMode& mode) {
 
 void clear_autocast_cache() { state().leaves.clear(); }
 
-std::optional<GradientRounding> autocast_inputs(const OpDef& op, TensorVec& inputs) {
+std::optional<Float8Product> autocast_inputs(const OpDef& op, TensorVec& inputs) {
   if (op.autocast == Autocast::kNone) return {};
   DType widest = DType::kBool;
   for (auto& t : inputs) {
@@ -98,10 +98,9 @@ std::optional<GradientRounding> autocast_inputs(const OpDef& op, TensorVec& inpu
   // A product that is made of others leaves it to them.
   if (!is_float8(s.mode.dtype) || op.float8_inputs == 0 || op.is_composed(inputs)) return {};
   const RecipeScales recipe = recipe_scales(s.mode, given);
-  GradientRounding rounding{s.mode.float8_block, recipe.scales};
-  rounding.product = scaled_product(op, s.mode, recipe, inputs);
-  if (!rounding.product.defined()) round_factors(op, s.mode, recipe, inputs);
-  return rounding;
+  Float8Product product{s.mode.float8_block, recipe.scales, scaled_product(op, s.mode, recipe, inputs)};
+  if (!product.result.defined()) round_factors(op, s.mode, recipe, inputs);
+  return product;
 }
 
 }  // namespace holon

@@ -83,15 +83,16 @@ class AutocastPause {
   AutocastMode before_;
 };
 
-// How the gradients of a product's results are to be rounded.
-struct GradientRounding {
+// A product in a region of a float8 dtype, whose factors have been rounded: what the gradients of its results are to be
+// rounded by.
+struct Float8Product {
   int64_t block = 0;               // 0: one scale for a tensor
   Float8Scales* scales = nullptr;  // of the recipe
-  Tensor product{};                // defined where the result is there already, with its gradients
+  Tensor result{};                 // defined where it is there already, with its gradients
 };
-// Casts inputs as the op's class says. Returns how round_gradients() has to be called for the outputs, if at all. Pre:
-// a region is open and enabled.
-std::optional<GradientRounding> autocast_inputs(const OpDef& op, TensorVec& inputs);
-void round_gradients(const GradientRounding& how, TensorVec& outputs);
+// Casts inputs as the op's class says. For a product in float8, round_gradients() is to be called for the outputs,
+// unless the result is there. Pre: a region is open and enabled.
+std::optional<Float8Product> autocast_inputs(const OpDef& op, TensorVec& inputs);
+void round_gradients(const Float8Product& product, TensorVec& outputs);
 
 }  // namespace holon

@@ -460,11 +460,11 @@ void fill_draw(const OpDef& op, std::span<const Tensor> inputs, Attrs& attrs, bo
 void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, TensorVec& outs) {
   tracing::Span span(op.schema.name, "op");
   check_attrs(op, given);
-  std::optional<GradientRounding> rounding;
+  std::optional<Float8Product> float8;
   if (Context::current().autocast()) [[unlikely]]
-    rounding = autocast_inputs(op, inputs);
-  if (rounding && rounding->product.defined()) [[unlikely]] {
-    outs = {rounding->product};
+    float8 = autocast_inputs(op, inputs);
+  if (float8 && float8->result.defined()) [[unlikely]] {
+    outs = {float8->result};
     return;
   }
   Scan s = scan(op, inputs);
@@ -511,8 +511,8 @@ void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, Tenso
   } else if (s.global && !inputs.empty() && shows_parameter(op) && is_parameter(inputs[0])) [[unlikely]] {
     mark_parameter(outs[0]);
   }
-  if (rounding) [[unlikely]]
-    round_gradients(*rounding, outs);
+  if (float8) [[unlikely]]
+    round_gradients(*float8, outs);
 }
 
 }  // namespace

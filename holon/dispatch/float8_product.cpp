@@ -135,14 +135,14 @@ void round_factors(const OpDef& op, const AutocastMode& mode, const RecipeScales
   }
 }
 
-void round_gradients(const GradientRounding& how, TensorVec& outputs) {
+void round_gradients(const Float8Product& product, TensorVec& outputs) {
   for (auto& t : outputs) {
     if (!t.requires_grad()) continue;
-    if (!how.scales) {
-      t = call_on(op::round_gradient, t, float8_e5m2, how.block ? 1 : 0, how.block);
+    if (!product.scales) {
+      t = call_on(op::round_gradient, t, float8_e5m2, product.block ? 1 : 0, product.block);
     } else if (grad_enabled()) {
       Tensor out = t.detach();
-      record_node(make_ref<RoundGradient>(*how.scales), {&t, 1}, {&out, 1});
+      record_node(make_ref<RoundGradient>(*product.scales), {&t, 1}, {&out, 1});
       t = out;
     }
   }

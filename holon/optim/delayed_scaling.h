@@ -53,7 +53,8 @@ class DelayedScaling final : public Float8Recipe {
   // or with one of the two tensors only; another shape.
   void load_state_dict(const Named& state);
 
-  // What the next step multiplies values by. Errors (ValueError): there is no parameter of the name.
+  // What the next step multiplies values by, on ranks that have the parameter. Errors (ValueError): there is no
+  // parameter of the name.
   float scale(const std::string& parameter, Float8Role role) const;
 
   Float8Scales* scales_of(const Tensor& parameter, DType dtype) override;
