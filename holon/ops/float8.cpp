@@ -272,6 +272,7 @@ HOLON_OP(scaled_mm, "scaled_mm(Tensor mat_a, Tensor mat_b, Tensor scale_a, Tenso
       c.out({c.shape(0)[0], c.shape(1)[1]}, to);
     })
     .rule("m k, k n, , -> m n")
+    .linear_in({2, 3})
     .kernel([](KernelCall& c) { kernels::scaled_matmul(c.in(0), c.in(1), c.in(2), c.in(3), c.out()); });
 
 HOLON_OP(round_gradient, "round_gradient(Tensor x, dtype dtype, int rows=0, int columns=0) -> Tensor")

@@ -41,7 +41,7 @@ inline __m512i codes_of_blocks(const uint8_t* a, const uint8_t* b) {
   return v;
 }
 
-// What is behind is asked for so many bytes before it is read: rows of a weight are too short for the processor to see.
+// Memory is requested so many bytes before it is read: rows of a weight are too short for the processor to foresee it.
 constexpr int64_t kAhead = 2048;
 
 // Blocks are read one after the other, two at a time, so that memory is, too.
