@@ -6,7 +6,8 @@ On one rank with two threads, against transformers in PyTorch on the same config
 makes it, of which the faster counts; ours eager and as an nn.Graph, likewise. On two and four ranks of one thread
 against FSDP2 (data parallel; ours also with optimizer states in shards) and DTensor (tensor parallel). Each side runs
 as processes of this script: ours, and --peer in the Python that $HOLON_BENCH_TORCH_PYTHON names. Without transformers
-the comparison is left out (ratio null). $HOLON_BENCH_MODELS names the rows to run, by a part of their names.
+the comparison is left out (ratio null). Then decoding with weights of 4 bits, against llama.cpp (decode.py).
+$HOLON_BENCH_MODELS names the rows to run, by a part of their names.
 """
 
 import json
@@ -16,6 +17,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+import decode
 
 PEER = "--peer" in sys.argv
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
@@ -270,6 +273,8 @@ def main():
         row("Llama 20M", f"dp {ranks}", False, {"dp": ranks}, ours, ["eager"], "PyTorch FSDP2, gloo")
         if ranks == 2:
             row("Llama 20M", "tp 2", False, {"tp": 2}, ["eager", "graph"], ["eager"], "PyTorch DTensor, gloo")
+    if os.environ.get("HOLON_BENCH_MODELS", "") in "models: Llama 1.1B, decoding":
+        decode.rows(emit)
 
 
 if __name__ == "__main__":

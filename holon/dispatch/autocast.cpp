@@ -4,8 +4,8 @@
 
 #include "holon/base/context.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/float8_product.h"
 #include "holon/op_names/cast.h"
-#include "holon/op_names/float8.h"
 
 namespace holon {
 
@@ -37,14 +37,6 @@ bool is_cast(DType dtype) { return is_floating(dtype) && !is_float8(dtype); }
 // What products run in.
 DType computed_in(const AutocastMode& mode) { return is_float8(mode.dtype) ? bfloat16 : mode.dtype; }
 
-Tensor call_on(const OpName& op, const Tensor& t, DType dtype, int64_t rows, int64_t columns) {
-  Attrs a;
-  a.push_dtype(dtype);
-  a.push_int(rows);
-  a.push_int(columns);
-  return dispatch_one(op, {t}, a);
-}
-
 Tensor lowered(const Tensor& t, State& s) {
   const DType dtype = computed_in(s.mode);
   const bool keep = s.mode.cache && t.is_leaf() && t.requires_grad() && t.dtype() == float32;
@@ -70,6 +62,9 @@ AutocastMode exchange_autocast(const AutocastMode& mode) {
   if (mode.float8_block < 0)
     fail_value("autocast: float8_block is {}; it must be 0, for one scale for a tensor, or the side of a block.",
                mode.float8_block);
+  if (mode.recipe && mode.enabled && (!is_float8(mode.dtype) || mode.float8_block))
+    fail_value("autocast: a recipe with the dtype {} and float8_block {}; a recipe takes a float8 dtype and no blocks.",
+               name(mode.dtype), mode.float8_block);
   State& s = state();
   AutocastMode before = s.mode;
   s.mode = mode;
@@ -80,17 +75,18 @@ AutocastMode exchange_autocast(const AutocastMode& mode) {
 
 void clear_autocast_cache() { state().leaves.clear(); }
 
-bool autocast_inputs(const OpDef& op, TensorVec& inputs) {
-  if (op.autocast == Autocast::kNone) return false;
+std::optional<Float8Product> autocast_inputs(const OpDef& op, TensorVec& inputs) {
+  if (op.autocast == Autocast::kNone) return {};
   DType widest = DType::kBool;
   for (auto& t : inputs) {
     if (!t.defined() || !is_cast(t.dtype())) continue;
     // Who computes in float64 wants its digits.
-    if (t.dtype() == float64) return false;
+    if (t.dtype() == float64) return {};
     widest = widest == DType::kBool ? t.dtype() : promote(widest, t.dtype());
   }
-  if (widest == DType::kBool) return false;
+  if (widest == DType::kBool) return {};
   State& s = state();
+  const TensorVec given = s.mode.recipe ? inputs : TensorVec();
   for (auto& t : inputs) {
     if (!t.defined() || !is_cast(t.dtype())) continue;
     const DType wanted = op.autocast == Autocast::kLower ? computed_in(s.mode)
@@ -100,18 +96,11 @@ bool autocast_inputs(const OpDef& op, TensorVec& inputs) {
     t = op.autocast == Autocast::kLower ? lowered(t, s) : cast_to(t, wanted);
   }
   // A product that is made of others leaves it to them.
-  if (!is_float8(s.mode.dtype) || op.float8_inputs == 0 || op.is_composed(inputs)) return false;
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (op.float8_inputs >> i & 1)
-      inputs[i] = call_on(op::round_float8, inputs[i], s.mode.dtype,
-                          i == 0 && s.mode.float8_block ? 1 : s.mode.float8_block, s.mode.float8_block);
-  return true;
-}
-
-void round_gradients(TensorVec& outputs) {
-  const int64_t block = state().mode.float8_block;
-  for (auto& t : outputs)
-    if (t.requires_grad()) t = call_on(op::round_gradient, t, float8_e5m2, block ? 1 : 0, block);
+  if (!is_float8(s.mode.dtype) || op.float8_inputs == 0 || op.is_composed(inputs)) return {};
+  const RecipeScales recipe = recipe_scales(s.mode, given);
+  Float8Product product{s.mode.float8_block, recipe.scales, scaled_product(op, s.mode, recipe, inputs)};
+  if (!product.result.defined()) round_factors(op, s.mode, recipe, inputs);
+  return product;
 }
 
 }  // namespace holon

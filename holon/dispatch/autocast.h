@@ -4,10 +4,16 @@
 //
 // In a region of a float8 dtype, ops of that class run in bfloat16, and the factors of matmul and linear are rounded to
 // the dtype first, the gradients of their results to float8_e5m2, each scaled by a power of two (round_float8): the
-// product of such numbers is what one in float8 that adds up in float32 gives, and has no need of one.
+// product of such numbers is what one in float8 that adds up in float32 gives, and has no need of one. The scales
+// follow the values of the step itself, or a recipe.
 #pragma once
 
+#include <memory>
+#include <optional>
+#include <utility>
+
 #include "holon/array/dtype.h"
+#include "holon/dispatch/float8_recipe.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon {
@@ -23,6 +29,8 @@ struct AutocastMode {
   // Of a float8 dtype: the sides of the blocks that have a scale each, of weights; of the other factor and of gradients
   // as many columns of one row. 0: one scale for a tensor.
   int64_t float8_block = 0;
+  // Scales products by the parameters that it has; nullptr: there is none. Excludes blocks.
+  std::shared_ptr<Float8Recipe> recipe{};
 };
 // Those that a region may have.
 constexpr bool is_autocast_dtype(DType dtype) {
@@ -31,8 +39,8 @@ constexpr bool is_autocast_dtype(DType dtype) {
 // The mode of this rank.
 const AutocastMode& autocast_mode();
 // Puts a mode in place and returns the one before. At depth 0 the cast leaves are let go.
-// Errors: enabled with a dtype that is none of bfloat16, float16, float8_e4m3fn and float8_e5m2; a negative block
-// (ValueError).
+// Errors (ValueError): enabled with a dtype that is none of bfloat16, float16, float8_e4m3fn and float8_e5m2; a
+// negative block; a recipe with blocks, or with a dtype that is not float8.
 AutocastMode exchange_autocast(const AutocastMode& mode);
 // Forgets the casts of leaves that the region has kept.
 void clear_autocast_cache();
@@ -41,8 +49,9 @@ void clear_autocast_cache();
 class AutocastGuard {
  public:
   explicit AutocastGuard(DType dtype = DType::kBFloat16, bool enabled = true, bool cache = true,
-                         int64_t float8_block = 0)
-      : before_(exchange_autocast({enabled, dtype, cache, autocast_mode().depth + 1, float8_block})) {}
+                         int64_t float8_block = 0, std::shared_ptr<Float8Recipe> recipe = {})
+      : before_(
+            exchange_autocast({enabled, dtype, cache, autocast_mode().depth + 1, float8_block, std::move(recipe)})) {}
   ~AutocastGuard() { exchange_autocast(before_); }
   AutocastGuard(const AutocastGuard&) = delete;
   AutocastGuard& operator=(const AutocastGuard&) = delete;
@@ -74,9 +83,16 @@ class AutocastPause {
   AutocastMode before_;
 };
 
-// Casts inputs as the op's class says. Returns whether the gradients of the outputs are to be rounded, too. Pre: a
-// region is open and enabled.
-bool autocast_inputs(const OpDef& op, TensorVec& inputs);
-void round_gradients(TensorVec& outputs);
+// A product in a region of a float8 dtype, whose factors have been rounded: what the gradients of its results are to be
+// rounded by.
+struct Float8Product {
+  int64_t block = 0;               // 0: one scale for a tensor
+  Float8Scales* scales = nullptr;  // of the recipe
+  Tensor result{};                 // defined where it is there already, with its gradients
+};
+// Casts inputs as the op's class says. For a product in float8, round_gradients() is to be called for the outputs,
+// unless the result is there. Pre: a region is open and enabled.
+std::optional<Float8Product> autocast_inputs(const OpDef& op, TensorVec& inputs);
+void round_gradients(const Float8Product& product, TensorVec& outputs);
 
 }  // namespace holon

@@ -497,7 +497,13 @@ void fill_draw(const OpDef& op, std::span<const Tensor> inputs, Attrs& attrs, bo
 void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, TensorVec& outs) {
   tracing::Span span(op.schema.name, "op");
   check_attrs(op, given);
-  const bool rounds_gradients = Context::current().autocast() && autocast_inputs(op, inputs);
+  std::optional<Float8Product> float8;
+  if (Context::current().autocast()) [[unlikely]]
+    float8 = autocast_inputs(op, inputs);
+  if (float8 && float8->result.defined()) [[unlikely]] {
+    outs = {float8->result};
+    return;
+  }
   Scan s = scan(op, inputs);
   if (s.symbolic && !tracer()) [[unlikely]]
     fail_symbolic(op, inputs);
@@ -542,8 +548,8 @@ void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, Tenso
   } else if (s.global && !inputs.empty() && shows_parameter(op) && is_parameter(inputs[0])) [[unlikely]] {
     mark_parameter(outs[0]);
   }
-  if (rounds_gradients) [[unlikely]]
-    round_gradients(outs);
+  if (float8) [[unlikely]]
+    round_gradients(*float8, outs);
 }
 
 }  // namespace

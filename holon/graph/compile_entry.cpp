@@ -41,7 +41,8 @@ class FreshCasts {
  public:
   explicit FreshCasts(const GraphConfig& config) : before_(autocast_mode()) {
     clear_autocast_cache();
-    if (config.options().amp) exchange_autocast({true, *config.options().amp, true, before_.depth + 1});
+    if (config.options().amp)
+      exchange_autocast({true, *config.options().amp, true, before_.depth + 1, 0, config.float8_recipe()});
   }
   ~FreshCasts() {
     exchange_autocast(before_);
@@ -124,7 +125,8 @@ bool GraphCore::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t va
     if (seen.module.is_training() != seen.training) return false;
   auto& mode = autocast_mode();
   return e.autocast == mode.enabled &&
-      (!mode.enabled || (e.autocast_dtype == mode.dtype && e.float8_block == mode.float8_block));
+      (!mode.enabled ||
+       (e.autocast_dtype == mode.dtype && e.float8_block == mode.float8_block && e.float8_recipe == mode.recipe));
 }
 
 // Whether parameters and options are still what the step was compiled for. Takes over new learning rates and the like.
@@ -169,6 +171,7 @@ std::unique_ptr<GraphCore::Entry> GraphCore::capture_entry(std::span<const Tenso
   e->autocast = autocast_mode().enabled;
   e->autocast_dtype = autocast_mode().dtype;
   e->float8_block = autocast_mode().float8_block;
+  e->float8_recipe = autocast_mode().recipe;
   auto note = [&](const Module& m) { e->modules.push_back({m, m.is_training(), detail::ModuleAccess::changes(m)}); };
   note(root_);
   for (auto& [path, m] : root_.named_modules()) note(m);

@@ -9,9 +9,12 @@ void GraphConfig::set(std::string_view name, graph::OptionValue value) {
   ++revision_;
 }
 
-void GraphConfig::enable_amp(bool on, DType dtype) {
+void GraphConfig::enable_amp(bool on, DType dtype, std::shared_ptr<Float8Recipe> recipe) {
+  if (recipe && !is_float8(dtype))
+    fail_value("config.enable_amp: a recipe with the dtype {}; it takes float8_e4m3fn or float8_e5m2.", name(dtype));
   set("amp", std::optional(dtype));  // refuses dtypes also where it is off
   if (!on) set("amp", std::optional<DType>());
+  float8_recipe_ = on ? std::move(recipe) : nullptr;
 }
 
 void GraphConfig::enable_zero(bool on, int stage, int64_t min_elements) {

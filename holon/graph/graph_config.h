@@ -1,10 +1,12 @@
 // What is asked of an nn::Graph's compilation.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "holon/dispatch/float8_recipe.h"
 #include "holon/global/placement.h"
 #include "holon/graph/options/options.h"
 
@@ -18,8 +20,10 @@ class GraphConfig {
   void set(std::string_view name, graph::OptionValue value);
   graph::OptionValue get(std::string_view name) const { return get_option(options_, name); }
 
-  // build() runs in an autocast region; parameters stay as they are. Errors: neither bfloat16 nor float16.
-  void enable_amp(bool on = true, DType dtype = bfloat16);
+  // build() runs in an autocast region; parameters stay as they are. recipe: of a float8 dtype; the graph calls its
+  // update() after each step that has an optimizer. Errors: none of autocast's dtypes; a recipe with one that is not
+  // float8.
+  void enable_amp(bool on = true, DType dtype = bfloat16, std::shared_ptr<Float8Recipe> recipe = {});
   // The inputs' rows are cut into n micro-batches, each with its share of the mean gradient (backward() divides by n).
   // uneven: where n does not divide each rank's rows, the first micro-batches have a row more, and where there are
   // fewer rows than n there are fewer micro-batches. Gradients are then weighed by rows, and so is an output without
@@ -52,6 +56,7 @@ class GraphConfig {
   int micro_batches() const { return static_cast<int>(options_.micro_batches); }
   int stages() const { return stages_; }
   const std::vector<Placement>& placements() const { return placements_; }
+  const std::shared_ptr<Float8Recipe>& float8_recipe() const { return float8_recipe_; }
   uint64_t revision() const { return revision_; }
   // What differs from the defaults: "4 micro-batches, schedule 1f1b"; "" for nothing.
   std::string str() const { return graph::str(options_); }
@@ -59,6 +64,7 @@ class GraphConfig {
  private:
   int stages_ = 0;
   std::vector<Placement> placements_;
+  std::shared_ptr<Float8Recipe> float8_recipe_;
   graph::CompileOptions options_;
   uint64_t revision_ = 0;
 };

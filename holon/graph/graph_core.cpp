@@ -244,6 +244,7 @@ std::vector<Tensor> GraphCore::run(size_t signature, std::span<const Tensor> inp
   const auto norms = e->step->norms();
   grad_norms_.assign(norms.begin(), norms.end());
   for (auto& o : optimizers_) o->stepped();
+  if (auto& recipe = config.float8_recipe(); recipe && !e->links.empty()) recipe->update();
   if (scaled) {
     auto finite = e->step->finite();
     scaler_->stepped(std::all_of(finite.begin(), finite.end(), [](uint8_t f) { return f != 0; }));

@@ -58,6 +58,7 @@ struct GraphCore::Entry {
   bool grad = true, autocast = false;
   DType autocast_dtype = bfloat16;
   int64_t float8_block = 0;
+  std::shared_ptr<Float8Recipe> float8_recipe{};
   boxing::ParameterPolicy parameters = boxing::ParameterPolicy::kKeep;
   std::vector<Fingerprint> externals;
   std::vector<Link> links;

@@ -131,14 +131,14 @@ nn::LoraOptions options_of(const Config& c) {
 }
 
 // The modules of the model that a file's tensors are adapters of. Errors: all tensors that fit none.
-std::vector<Candidate> modules_in(const Model& model, const checkpoint::Source& source, int64_t r, int bits) {
+std::vector<Candidate> modules_in(const Model& model, const checkpoint::Source& source, int64_t r, int64_t group_size) {
   std::map<std::string, Dims> there;
   for (auto& info : source.tensors()) there.emplace(info.name, info.shape);
   std::vector<Candidate> found;
   std::vector<std::string> problems;
   for (auto& c : candidates_of(model)) {
     if (c.name.empty() || !(there.contains(in_file(c, "lora_A")) || there.contains(in_file(c, "lora_B")))) continue;
-    const auto [in, out] = nn::product_sizes(model, c.product, bits);
+    const auto [in, out] = nn::product_sizes(model, c.product, group_size);
     found.push_back(c);
     for (auto& [factor, shape] : {std::pair("lora_A", Dims{r, in}), std::pair("lora_B", Dims{out, r})}) {
       const std::string name = in_file(c, factor);
@@ -178,7 +178,7 @@ void Model::add_lora(const LoraOptions& o) {
       fail_value("add_lora: target_modules: '{}' is not the end of the path of any module that can have an adapter. "
                  "Those that can: {}; or \"all-linear\".",
                  target, last_names(candidates));
-  changes_->lora.emplace(*this, products, o, changes_->bits);
+  changes_->lora.emplace(*this, products, o, changes_->group_size);
 }
 
 void Model::merge_lora() {
@@ -244,14 +244,14 @@ void Model::load_adapter(const FilePath& folder) {
   std::vector<Candidate> with;
   checkpoint::together("load_adapter", [&] {
     options = options_of(Config::read(folder, kConfig));
-    with = modules_in(*this, *checkpoint::open_source(file), options.r, changes_->bits);
+    with = modules_in(*this, *checkpoint::open_source(file), options.r, changes_->group_size);
   });
   std::vector<nn::ProductModule> products;
   for (auto& c : with) products.push_back(c.product);
   const bool adds = !lora();
   if (adds) {
     nn::init::SkipGuard no_draws;  // each value is replaced
-    changes_->lora.emplace(*this, products, options, changes_->bits);
+    changes_->lora.emplace(*this, products, options, changes_->group_size);
   } else if (const nn::LoraOptions& own = lora()->options(); own.r != options.r || own.alpha != options.alpha ||
              own.rslora != options.rslora || lora()->is_merged() || !same_paths(adapted(*this), with)) {
     fail_value("load_adapter: the model has other adapters, of rank {}, or they are merged. Call remove_lora() first.",

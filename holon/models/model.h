@@ -28,9 +28,10 @@ inline constexpr int64_t kNoLimit = int64_t{1} << 40;  // of positions
 
 // Of Model::quantize().
 struct QuantizeOptions {
-  int bits = 4;             // 4 or 8, for each number of a weight
-  int64_t group_size = 32;  // adjacent inputs of an output that have one scale, 2 bytes
-  bool lm_head = false;     // the product that gives the logits, too, unless it is the embedding's table
+  int bits = 4;                // 4 or 8, for each number of a weight
+  int64_t group_size = 32;     // adjacent inputs of an output that have one scale, 2 bytes
+  bool lm_head = false;        // the product that gives the logits, too, unless it is the embedding's table
+  std::string format = "int";  // integers; or "mxfp4": floats of 4 bits, 32 of which have a scale of a byte
 };
 
 // Of Model::add_lora().
@@ -74,9 +75,9 @@ class Model : public nn::Module {
   // not merged (RuntimeError).
   void save_pretrained(const FilePath& folder) const;
 
-  // Replaces the weights of the products of attention and of MLPs by small integers with a scale for each group, in
-  // place, with less memory (holon/nn/quantize.h). Embeddings, norms, biases, routers and experts stay. The weights are
-  // not learned then, and save_pretrained() is an error: state_dict() keeps the integers, which load_state_dict()
+  // Replaces the weights of the products of attention, of MLPs and of experts by small numbers with a scale for each
+  // group, in place, with less memory (holon/nn/quantize.h). Embeddings, norms, biases and routers stay. The weights are
+  // not learned then, and save_pretrained() is an error: state_dict() keeps these numbers, which load_state_dict()
   // reads into a model that is quantised alike. Errors: those of nn::quantize(). Collective over the world.
   void quantize(const QuantizeOptions& options = {});
 
@@ -155,7 +156,7 @@ class Model : public nn::Module {
   std::shared_ptr<Config> generation_config_;
   // What has been made of the model since, which is one for all copies.
   struct Changes {
-    int bits = 0;  // of quantised weights
+    int64_t group_size = 0;  // of quantised weights
     std::optional<nn::Lora> lora{};
   };
   std::shared_ptr<Changes> changes_;

@@ -7,6 +7,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/internal_ops/experts.h"
+#include "holon/kernels/quantized.h"
 #include "holon/nn/weights.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
@@ -162,9 +163,17 @@ SparseMoe::Routes SparseMoe::routes_of(const Tensor& x, RouterLosses* losses) co
   return {experts, weights.to(x.dtype())};
 }
 
+Tensor SparseMoe::quantized_experts(const Tensor& x, const Tensor& experts, const Tensor& weights) const {
+  const auto format = kernels::format_of_blocks(x.size(-1) / gate_proj.size(2), gate_proj.size(3));
+  return quantized_expert_swiglu(x, experts, weights, gate_proj, up_proj, down_proj, name(format));
+}
+
 Tensor SparseMoe::forward(const Tensor& x, RouterLosses* losses) const {
   auto [experts, weights] = routes_of(x, losses);
-  const Tensor mixed = added_up(expert_swiglu(x, experts, weights, gate_proj, up_proj, down_proj), layout_);
+  const Tensor mixed =
+      added_up(is_floating(gate_proj.dtype()) ? expert_swiglu(x, experts, weights, gate_proj, up_proj, down_proj)
+                                              : quantized_experts(x, experts, weights),
+               layout_);
   if (!shared_expert) return mixed;
   const Tensor shared = (*shared_expert)(x);
   return mixed + (shared_expert_gate ? sigmoid((*shared_expert_gate)(x)) * shared : shared);

@@ -55,8 +55,9 @@ class SparseMoe : public nn::Layer<SparseMoe> {
   nn::Linear gate;  // the router
   std::optional<SwiGlu> shared_expert;
   std::optional<nn::Linear> shared_expert_gate;
-  nn::Buffer e_score_correction_bias;           // of DeepSeek's router
-  nn::Parameter gate_proj, up_proj, down_proj;  // [experts, out, in]
+  nn::Buffer e_score_correction_bias;  // of DeepSeek's router
+  nn::Parameter gate_proj, up_proj,
+      down_proj;  // [experts, out, in]; uint8 [experts, out, groups, bytes] once quantised
 
  private:
   // The experts of each token [batch, length, k], and their weights.
@@ -64,6 +65,7 @@ class SparseMoe : public nn::Layer<SparseMoe> {
     Tensor experts, weights;
   };
   Routes routes_of(const Tensor& x, RouterLosses* losses) const;
+  Tensor quantized_experts(const Tensor& x, const Tensor& experts, const Tensor& weights) const;
   // The best experts [batch, length, k] by scores [batch, length, experts].
   Tensor chosen(Tensor scores) const;
   MoeConfig config_;

@@ -31,11 +31,12 @@ class Linear : public Layer<Linear> {
   int64_t in_features_;
 };
 
-// A module of a tree that multiplies by its parameter "weight": [out, in], or [in, out] where it is transposed. It
-// computes a product with quantised weights by quantized_product() (holon/nn/quantize.h).
+// A module of a tree that multiplies by a parameter: [out, in], or with axes in front, or [in, out] where it is
+// transposed. It computes a product with a quantised one by quantized_product() (holon/nn/quantize.h) or as experts do.
 struct ProductModule {
   std::string path{};
   bool transposed = false;
+  std::string parameter = "weight";
 };
 // All Linear modules in the tree that are called, whether quantised or not: not the out_proj of a MultiheadAttention,
 // which multiplies by its weight itself.

@@ -64,9 +64,9 @@ struct Adapter {
 
 }  // namespace
 
-ProductSizes product_sizes(const Module& module, const ProductModule& p, int bits) {
+ProductSizes product_sizes(const Module& module, const ProductModule& p, int64_t group_size) {
   const Tensor weight = module.get_submodule(p.path).get_parameter("weight");
-  if (!is_floating(weight.dtype())) return {quantized_inputs(weight, bits), weight.size(0)};
+  if (!is_floating(weight.dtype())) return {weight.size(1) * group_size, weight.size(0)};
   return {weight.size(p.transposed ? 0 : 1), weight.size(p.transposed ? 1 : 0)};
 }
 
@@ -98,7 +98,7 @@ struct Lora::State {
   bool merged = false;
 };
 
-Lora::Lora(Module& module, const std::vector<ProductModule>& products, const LoraOptions& o, int bits)
+Lora::Lora(Module& module, const std::vector<ProductModule>& products, const LoraOptions& o, int64_t group_size)
     : state_(std::make_shared<State>(State{.root = module, .options = o, .products = products})) {
   if (o.r < 1) fail_value("LoRA: r is {}; a rank is 1 or more.", o.r);
   if (!std::isfinite(o.alpha)) fail_value("LoRA: alpha is {}; it must be a finite number.", o.alpha);
@@ -107,7 +107,7 @@ Lora::Lora(Module& module, const std::vector<ProductModule>& products, const Lor
   for (auto& p : products) {
     const Module of = module.get_submodule(p.path);
     const Tensor weight = of.get_parameter("weight");
-    if (weight.ndim() != 2 && (is_floating(weight.dtype()) || bits == 0))
+    if (weight.ndim() != 2 && (is_floating(weight.dtype()) || group_size == 0))
       fail_value("LoRA: the weight of '{}' is {}; it must have two axes.", p.path, weight.shape());
     for (auto& [name, child] : of.named_children())
       if (name == kA || name == kB)
@@ -123,7 +123,7 @@ Lora::Lora(Module& module, const std::vector<ProductModule>& products, const Lor
     Module of = module.get_submodule(p.path);
     const Tensor weight = of.get_parameter("weight").detach();
     const bool turned = p.transposed && is_floating(weight.dtype());
-    const auto [in, out] = product_sizes(module, p, bits);
+    const auto [in, out] = product_sizes(module, p, group_size);
     const Placement placement = weight.is_global() ? weight.placement() : Placement();
     const DType dtype = dtype_of_adapter(weight.dtype());
     auto adapter = std::make_shared<Adapter>(

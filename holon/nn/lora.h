@@ -19,11 +19,11 @@ struct LoraOptions {
   bool rslora = false;  // scale is alpha / sqrt(r) instead (Kalajdzievski 2023, arXiv:2312.03732)
 };
 
-// The numbers of inputs and outputs of a product in the tree. bits: as of Lora.
+// The numbers of inputs and outputs of a product in the tree. group_size: as of Lora.
 struct ProductSizes {
   int64_t in, out;
 };
-ProductSizes product_sizes(const Module& module, const ProductModule& product, int bits = 0);
+ProductSizes product_sizes(const Module& module, const ProductModule& product, int64_t group_size = 0);
 
 // One of the two matrices of an adapter, [out, in].
 class LoraFactor : public Layer<LoraFactor> {
@@ -42,10 +42,10 @@ class LoraFactor : public Layer<LoraFactor> {
 // product up, so that captures, pipelines and compiled steps have it, too.
 class Lora {
  public:
-  // All other parameters of the tree are frozen. bits: of products that are quantised. Errors (ValueError), before
+  // All other parameters of the tree are frozen. group_size: of products that are quantised. Errors (ValueError), before
   // anything is changed: no products; options out of range; a product that has an adapter; one whose weight is not of
   // two axes, unless it is quantised.
-  Lora(Module& module, const std::vector<ProductModule>& products, const LoraOptions& options, int bits = 0);
+  Lora(Module& module, const std::vector<ProductModule>& products, const LoraOptions& options, int64_t group_size = 0);
 
   // Adds the adapters to the weights, and takes them out again, by a subtraction: as exact as the weights' dtype is.
   // Errors (RuntimeError), before anything is changed: it is so already; a weight is quantised.

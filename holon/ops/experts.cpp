@@ -15,6 +15,7 @@
 #include "holon/kernels/expert_rows.h"
 #include "holon/kernels/gemm.h"
 #include "holon/kernels/index.h"
+#include "holon/kernels/quantized.h"
 #include "holon/kernels/reduce.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/expert_exchange.h"
@@ -62,9 +63,11 @@ void add_exchange(RuleCall& r, int axis, std::initializer_list<int> in_with_rows
   r.rule.add(s);
 }
 
-// One expert's matrix of a weight, and its terms among some: views.
+// One expert's part of a weight, and its terms among some: views.
 Array matrix_of(const Array& w, int64_t expert) {
-  return w.view({w.shape[1], w.shape[2]}, {w.strides[1], w.strides[2]}, expert * w.strides[0]);
+  Dims shape = w.shape, strides = w.strides;
+  shape.erase(0), strides.erase(0);
+  return w.view(shape, strides, expert * w.strides[0]);
 }
 Array terms_of(const Array& a, const ExpertExchange::Span& s) {
   Dims shape = a.shape;
@@ -92,6 +95,22 @@ struct Hidden {
     kernels::binary(BinaryOp::Mul, act, up, hidden);
   }
 };
+
+// out = for each row of x the weighted sum of what its experts give: expert_rows(rows [n, width], expert, y [n,
+// width]).
+template <class F>
+void add_up_experts(KernelCall& c, F&& expert_rows) {
+  const ExpertExchange exchange(c, {.x = 0, .experts = 1, .weights = 2, .gate = 3});
+  const Array x = exchange.dispatch(c.in(0));
+  const Array terms = Array::empty({exchange.terms(), x.shape[1]}, x.dtype, x.device);
+  for (const auto& s : exchange.spans()) {
+    Array y = terms_of(terms, s);
+    expert_rows(rows_of(x, exchange, s), s.expert, y);
+  }
+  Array y = exchange.before_combine(c.out());
+  kernels::sum_rows(terms, exchange.first_terms(), exchange.terms_of_rows(), exchange.weight_of_term(), y);
+  exchange.combine(y, c.out());
+}
 
 // Each row has k experts, wherever they are. Output 0 has the rank's own rows.
 double swiglu_flops(const CallShapes& c, size_t x, double products) {
@@ -166,17 +185,10 @@ HOLON_OP(expert_swiglu,
     .linear_in({2, 4, 5})
     .communicates([](const KernelCall& c) { return rows_are_exchanged(c, 0, 3); })
     .kernel([](KernelCall& c) {
-      const ExpertExchange exchange(c, {.x = 0, .experts = 1, .weights = 2, .gate = 3});
-      const Array x = exchange.dispatch(c.in(0));
-      const Array terms = Array::empty({exchange.terms(), x.shape[1]}, x.dtype, x.device);
-      for (const auto& s : exchange.spans()) {
-        const Hidden h(rows_of(x, exchange, s), matrix_of(c.in(3), s.expert), matrix_of(c.in(4), s.expert));
-        Array y = terms_of(terms, s);
-        kernels::linear(h.hidden, matrix_of(c.in(5), s.expert), nullptr, y);
-      }
-      Array y = exchange.before_combine(c.out());
-      kernels::sum_rows(terms, exchange.first_terms(), exchange.terms_of_rows(), exchange.weight_of_term(), y);
-      exchange.combine(y, c.out());
+      add_up_experts(c, [&](const Array& rows, int64_t expert, Array& y) {
+        const Hidden h(rows, matrix_of(c.in(3), expert), matrix_of(c.in(4), expert));
+        kernels::linear(h.hidden, matrix_of(c.in(5), expert), nullptr, y);
+      });
     })
     .saves({0, 1, 2, 3, 4, 5})
     .grad([](Grad& g) {
@@ -184,6 +196,72 @@ HOLON_OP(expert_swiglu,
       const size_t inputs[] = {0, 2, 3, 4, 5};
       for (size_t i = 0; i < 5; ++i)
         if (g.needs(inputs[i])) g.dx(inputs[i], d[i]);
+    });
+
+HOLON_OP(quantized_expert_swiglu,
+         "quantized_expert_swiglu(Tensor x, Tensor experts, Tensor weights, Tensor gate, Tensor up, Tensor down, str "
+         "format) -> Tensor")
+    .doc("expert_swiglu with weights that quantize_groups made, of the same format and size of groups: gate and up "
+         "[experts, hidden, groups, bytes], down [experts, width, groups, bytes]. For inference.")
+    .hidden()
+    .autocast(Autocast::kLower)
+    .flops([](const CallShapes& c) { return swiglu_flops(c, 0, 3); })
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      const Dims &x = c.shape(0), &experts = c.shape(1), &gate = c.shape(3), &down = c.shape(5);
+      c.require(x.size() >= 2 && gate.size() == 4 && down.size() == 4, "x or the weights of the experts lack axes",
+                "gate and up are [experts, hidden, groups, bytes], down is [experts, width, groups, bytes].");
+      for (size_t i : {3, 4, 5})
+        c.require_dtype(c.dtype_of(i) == uint8, "a weight is not uint8", "Give what quantize_groups returned.");
+      const auto format = kernels::quantized_format(c.text("format"_attr));
+      const int64_t width = x.back(), size = gate[2] > 0 ? width / gate[2] : 0;
+      const int64_t bytes = kernels::quantized_block_bytes(size, format);
+      c.require(kernels::fits_format(size, format) && gate[2] * size == width && gate[3] == bytes &&
+                    c.shape(4) == gate && down[0] == gate[0] && down[1] == width && down[2] * size == gate[1] &&
+                    down[3] == bytes,
+                "the sizes of x and the weights of the experts do not fit each other",
+                "gate and up are [experts, hidden, groups, bytes], down is [experts, width, groups, bytes].");
+      Dims rows = experts;
+      if (rows.size()) rows.back() = width;
+      c.require(rows == x && experts.back() >= 1 && c.shape(2) == experts,
+                "experts and weights are not [..., k] for the rows of x", "Each row has k experts and their weights.");
+      c.require_dtype(c.dtype_of(1) == int64, "experts are not int64", "Convert them by to(int64).");
+      c.require_dtype(c.dtype_of(2) == c.dtype_of(0), "the dtypes of x and the weights differ",
+                      "Convert them by to().");
+      c.out(x, c.dtype_of(0));
+    })
+    // As expert_swiglu's; hidden units are divided by whole groups of down.
+    .rule([](RuleCall& r) {
+      for (int a = 0; a + 1 < r.in[0].shape.size(); ++a) {
+        const int rows = r.rule.factor();
+        for (size_t i : {0, 1, 2}) r.rule.in(i, a, rows);
+        r.rule.out(0, a, rows);
+      }
+      const int expert = r.rule.factor(true), hidden = r.rule.factor(true, r.in[5].shape[2]);
+      for (size_t i : {3, 4, 5}) r.rule.in(i, 0, expert);
+      r.rule.in(3, 1, hidden), r.rule.in(4, 1, hidden), r.rule.in(5, 2, hidden);
+      for (int a = 0; a + 1 < r.in[0].shape.size(); ++a) add_exchange(r, a, {0, 1, 2}, {0});
+    })
+    .linear_in({2})
+    .communicates([](const KernelCall& c) { return rows_are_exchanged(c, 0, 3); })
+    .kernel([](KernelCall& c) {
+      const auto format = kernels::quantized_format(c.text("format"_attr));
+      add_up_experts(c, [&](const Array& rows, int64_t expert, Array& y) {
+        const int64_t n = rows.shape[0], hidden = c.in(3).shape[1];
+        auto product = [&](const Array& x, size_t weight, Array& out) {
+          const Array w = matrix_of(c.in(weight), expert);
+          const Array from = kernels::contiguous(x);
+          const int64_t groups = w.shape[1], size = groups ? x.shape[1] / groups : 0;
+          kernels::quantized_linear(from.view({n, groups, size}, {x.shape[1], size, 1}), w, nullptr, format, out);
+        };
+        Array gate, act, up;
+        for (Array* a : {&gate, &act, &up}) *a = Array::empty({n, hidden}, rows.dtype, rows.device);
+        product(rows, 3, gate);
+        product(rows, 4, up);
+        kernels::unary(UnaryOp::Silu, gate, act);
+        kernels::binary(BinaryOp::Mul, act, up, gate);
+        product(gate, 5, y);
+      });
     });
 
 HOLON_OP(expert_swiglu_backward,

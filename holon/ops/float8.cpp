@@ -7,26 +7,18 @@
 #include "holon/base/parallel.h"
 #include "holon/internal_ops/float8.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/float8.h"
+#include "holon/kernels/half.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/elementwise.h"
 #include "holon/ops/float8.h"
+#include "holon/ops/flops.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/unary.h"
 #include "holon/registry/op_def.h"
 
 namespace holon::ops {
 namespace {
-
-// The power of two that brings largest closest to dtype's largest number, and not above it: E4M3's is 448, E5M2's
-// 57344. 1 where there is nothing to scale.
-float scale_for(float largest, DType dtype) {
-  if (!std::isfinite(largest) || largest == 0) return 1;
-  const float limit = dtype == float8_e4m3fn ? 448.0f : 57344.0f;
-  // Powers that float32 has, with their inverses.
-  const int power = std::clamp(std::ilogb(limit) - std::ilogb(largest), -126, 126);
-  const float scale = std::ldexp(1.0f, power);
-  return largest * scale > limit ? scale / 2 : scale;
-}
 
 void check_rounded(Infer& c) {
   c.require_floating(0);
@@ -62,25 +54,6 @@ Tensor largest_of(const Tensor& given) {
 // In float32, row-major.
 Array floats_of(const Array& x) { return kernels::converted(x, float32); }
 
-constexpr int64_t kGroup = 32;  // numbers with one scale, of OCP Microscaling Formats 1.0
-
-// Axes of x, or of values, in groups: each factor is one of the scales', too, whose last axis has the groups.
-void groups_rule(RuleCall& r, size_t scales_in, size_t scales_out) {
-  const Dims& shape = r.in[0].shape;
-  for (int a = 0; a < shape.size(); ++a) {
-    const int f = r.rule.factor(false, a + 1 == shape.size() ? shape[a] / kGroup : 0);
-    r.rule.in(0, a, f), r.rule.out(0, a, f);
-    if (scales_in) r.rule.in(scales_in, a, f);
-    if (scales_out) r.rule.out(scales_out, a, f);
-  }
-}
-
-// Section 6.3: the exponent of the largest number, less that of the dtype's largest.
-int shared_exponent(float largest, DType dtype) {
-  if (largest == 0) return -127;
-  return std::clamp(std::ilogb(largest) - (dtype == float8_e4m3fn ? 8 : 15), -127, 127);
-}
-
 // Elements of a block, rows apart by stride, rounded.
 void round_block(float* x, int64_t rows, int64_t columns, int64_t stride, DType dtype) {
   float largest = 0;
@@ -90,7 +63,7 @@ void round_block(float* x, int64_t rows, int64_t columns, int64_t stride, DType 
       finite &= std::isfinite(x[r * stride + c]);
       largest = std::max(largest, std::abs(x[r * stride + c]));
     }
-  const float scale = scale_for(finite ? largest : 0, dtype);
+  const float scale = kernels::float8_scale(finite ? largest : 0, dtype);
   Array wide = Array::empty({rows * columns}, float32), narrow = Array::empty({rows * columns}, dtype);
   float* w = wide.data<float>();
   for (int64_t r = 0; r < rows; ++r)
@@ -99,6 +72,33 @@ void round_block(float* x, int64_t rows, int64_t columns, int64_t stride, DType 
   kernels::copy(narrow, wide);
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t c = 0; c < columns; ++c) x[r * stride + c] = w[r * columns + c] / scale;
+}
+
+// Of x, a scale and amax.
+void infer_delayed(Infer& c, DType result) {
+  check_rounded(c);
+  c.require(c.ndim(1) == 0 && c.ndim(2) == 1, "scale has axes, or amax not one", "amax has a number for each rank.");
+  c.require_dtype(c.dtype_of(1) == float32 && c.dtype_of(2) == float32, "scale or amax is not float32",
+                  "Convert them by to(float32).");
+  c.out(c.shape(0), result);
+  c.out(c.shape(2), float32);
+}
+
+// However x is divided, the largest of all elements of amax is that of x and of those before: which of them a rank has
+// raised does not matter.
+void delayed_rule(RuleCall& r) {
+  auto add = [&](Sbp x) {
+    Signature s;
+    for (Sbp in : {x, sbp::broadcast(), sbp::split(0)}) s.in.push_back(in);
+    for (Sbp out : {x, sbp::split(0)}) s.out.push_back(out);
+    r.rule.add(s);
+  };
+  for (int a = 0; a < r.in[0].shape.size(); ++a) add(sbp::split(a));
+  add(sbp::broadcast());
+}
+
+void round_delayed(KernelCall& c) {
+  kernels::round_float8(c.in(0), c.in(1), c.in(2), c.dtype("dtype"_attr), c.out(0), c.out(1));
 }
 
 }  // namespace
@@ -122,7 +122,6 @@ HOLON_OP(round_float8, "round_float8(Tensor x, dtype dtype, int rows=0, int colu
 HOLON_OP(round_float8_by, "round_float8_by(Tensor x, Tensor largest, dtype dtype) -> Tensor")
     .doc("round_float8() by the largest of x's magnitudes.")
     .hidden()
-    .on_host()
     .infer([](Infer& c) {
       check_rounded(c);
       c.require(c.ndim(1) == 0, "largest has axes", "It is one number.");
@@ -134,16 +133,11 @@ HOLON_OP(round_float8_by, "round_float8_by(Tensor x, Tensor largest, dtype dtype
         r.rule.in(0, a, f), r.rule.out(0, a, f);
       }
     })
-    .layout(Layout::kLikeInput)
     .kernel([](KernelCall& c) {
-      const float scale = scale_for(floats_of(c.in(1)).data<float>()[0], c.dtype("dtype"_attr));
-      Array x = floats_of(c.in(0));
-      float* p = x.data<float>();
-      for (int64_t i = 0; i < x.numel(); ++i) p[i] *= scale;
-      x = kernels::converted(kernels::converted(x, c.dtype("dtype"_attr)), float32);
-      p = x.data<float>();
-      for (int64_t i = 0; i < x.numel(); ++i) p[i] /= scale;
-      kernels::copy(x, c.out());
+      const DType dtype = c.dtype("dtype"_attr);
+      Array scale = Array::empty({}, float32, c.out().device), none = Array::empty({0}, float32, c.out().device);
+      kernels::float8_scale_of(c.in(1), dtype, scale);
+      kernels::round_float8(c.in(0), scale, none, dtype, c.out(), none);
     })
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, g.dy());
@@ -190,6 +184,97 @@ HOLON_OP(round_float8_blocks, "round_float8_blocks(Tensor x, dtype dtype, int ro
     })
     .grad([](Grad& g) { g.dx(0, g.dy()); });
 
+HOLON_OP(round_float8_delayed,
+         "round_float8_delayed(Tensor x, Tensor scale, Tensor amax, dtype dtype) -> (Tensor values, Tensor amax)")
+    .doc("round_float8() by a scale [] from before, beyond whose range values saturate; and amax [ranks], or [1] of a "
+         "local x, in which the largest magnitude of each rank's part of x has been taken in.")
+    .hidden()
+    .infer([](Infer& c) { infer_delayed(c, c.dtype_of(0)); })
+    .rule(delayed_rule)
+    .kernel(round_delayed)
+    .grad([](Grad& g) {
+      if (g.needs(0)) g.dx(0, g.dy());
+    });
+
+HOLON_OP(quantize_float8_delayed,
+         "quantize_float8_delayed(Tensor x, Tensor scale, Tensor amax, dtype dtype) -> (Tensor values, Tensor amax)")
+    .doc("quantize_float8(), and amax as round_float8_delayed's.")
+    .hidden()
+    .takes_float8()
+    .infer([](Infer& c) { infer_delayed(c, c.dtype("dtype"_attr)); })
+    .rule(delayed_rule)
+    .kernel(round_delayed);
+
+HOLON_OP(float8_scale, "float8_scale(Tensor x, dtype dtype) -> Tensor")
+    .doc("The power of two [] (float32) that brings the largest magnitude in x closest to the largest number of "
+         "float8_e4m3fn or float8_e5m2, and not above it; 1 where nothing or infinity is the largest.",
+         "float8_scale(rand(2, 3), float8_e4m3fn)")
+    .function_only()
+    .body([](BodyCall& c) {
+      const Tensor& x = c.in(0);
+      NoGradGuard guard;
+      c.out.push_back(float8_scale_of(x.numel() ? largest_of(x) : sum(x.detach()), c.dtype("dtype"_attr)));
+    });
+
+HOLON_OP(float8_scale_of, "float8_scale_of(Tensor largest, dtype dtype) -> Tensor")
+    .doc("float8_scale() by the largest of x's magnitudes.")
+    .hidden()
+    .infer([](Infer& c) {
+      check_rounded(c);
+      c.require(c.ndim(0) == 0, "largest has axes", "It is one number.");
+      c.out({}, float32);
+    })
+    .only_whole("there is nothing to divide")
+    .kernel([](KernelCall& c) { kernels::float8_scale_of(c.in(0), c.dtype("dtype"_attr), c.out()); });
+
+HOLON_OP(quantize_float8, "quantize_float8(Tensor x, Tensor scale, dtype dtype) -> Tensor")
+    .doc("x [...] times scale [] (float32, a power of two), rounded to nearest even to float8_e4m3fn or float8_e5m2; "
+         "what is beyond the largest number becomes it. There is no gradient.",
+         "quantize_float8(rand(2, 3), tensor(256.0), float8_e4m3fn)")
+    .function_only()
+    .takes_float8()
+    .infer([](Infer& c) {
+      check_rounded(c);
+      c.require(c.ndim(1) == 0, "scale has axes", "It is one number.");
+      c.require_dtype(c.dtype_of(1) == float32, "scale is not float32", "Convert it by to(float32).");
+      c.out(c.shape(0), c.dtype("dtype"_attr));
+    })
+    .rule([](RuleCall& r) {
+      for (int a = 0; a < r.in[0].shape.size(); ++a) {
+        const int f = r.rule.factor();
+        r.rule.in(0, a, f), r.rule.out(0, a, f);
+      }
+    })
+    .kernel([](KernelCall& c) { kernels::quantize_float8(c.in(0), c.in(1), c.out()); });
+
+HOLON_OP(scaled_mm, "scaled_mm(Tensor mat_a, Tensor mat_b, Tensor scale_a, Tensor scale_b, dtype out_dtype) -> Tensor")
+    .doc("The product of mat_a [m, k] and mat_b [k, n], of float8_e4m3fn or float8_e5m2, times the numbers scale_a and "
+         "scale_b "
+         "(float32), with sums in float32, as out_dtype: float32, bfloat16 or float16. Devices of compute capability "
+         "8.9 and more have such products where sizes are multiples of 16 and one factor is float8_e4m3fn; elsewhere "
+         "it is computed in a wider dtype, which has all of these numbers. There is no gradient.",
+         "scaled_mm(ones(2, 3).to(float8_e4m3fn), ones(3, 4).to(float8_e4m3fn), tensor(1.0), tensor(1.0), float32)")
+    .function_only()
+    .takes_float8()
+    .flops(product_flops)
+    .infer([](Infer& c) {
+      auto is_number = [](DType t) { return t == float8_e4m3fn || t == float8_e5m2; };
+      c.require_dtype(is_number(c.dtype_of(0)) && is_number(c.dtype_of(1)),
+                      "mat_a and mat_b are not float8_e4m3fn or float8_e5m2", "Convert them by quantize_float8().");
+      c.require_dtype(c.dtype_of(2) == float32 && c.dtype_of(3) == float32, "scales are not float32",
+                      "Convert them by to(float32).");
+      const DType to = c.dtype("out_dtype"_attr);
+      c.require_dtype(to == float32 || kernels::is_half(to), "out_dtype is not float32, bfloat16 or float16",
+                      "Choose one of them.");
+      c.require(c.ndim(2) == 0 && c.ndim(3) == 0, "scales have axes", "Each is one number.");
+      c.require(c.ndim(0) == 2 && c.ndim(1) == 2 && c.shape(0)[1] == c.shape(1)[0],
+                "mat_a and mat_b are not matrices with one inner size", "mat_a is [m, k], mat_b is [k, n].");
+      c.out({c.shape(0)[0], c.shape(1)[1]}, to);
+    })
+    .rule("m k, k n, , -> m n")
+    .linear_in({2, 3})
+    .kernel([](KernelCall& c) { kernels::scaled_matmul(c.in(0), c.in(1), c.in(2), c.in(3), c.out()); });
+
 HOLON_OP(round_gradient, "round_gradient(Tensor x, dtype dtype, int rows=0, int columns=0) -> Tensor")
     .doc("x [...] as it is, whose gradient round_float8() rounds.", "round_gradient(ones(2), float8_e5m2)")
     .function_only()
@@ -201,77 +286,5 @@ HOLON_OP(round_gradient, "round_gradient(Tensor x, dtype dtype, int rows=0, int 
     .linear()
     .view([](ViewCall&, Array&) {})
     .grad([](Grad& g) { g.dx(0, round_float8(g.dy(), g.dtype("dtype"_attr), g.i("rows"_attr), g.i("columns"_attr))); });
-
-HOLON_OP(quantize_mx, "quantize_mx(Tensor x, dtype dtype) -> (Tensor values, Tensor scales)")
-    .doc("x [..., n] in the microscaling formats MXFP8 (OCP Microscaling Formats 1.0): values [..., n] of "
-         "float8_e4m3fn or "
-         "float8_e5m2, and scales [..., n / 32] of float8_e8m0fnu, by which 32 neighbours are multiplied. Values are "
-         "rounded to nearest even, and beyond the largest number to it. There is no gradient.",
-         "quantize_mx(rand(2, 32), float8_e4m3fn)")
-    .function_only()
-    .takes_float8()
-    .on_host()
-    .infer([](Infer& c) {
-      check_rounded(c);
-      c.require(c.ndim(0) >= 1 && c.shape(0).back() % kGroup == 0, "the last axis is not a multiple of 32",
-                "Pad x with zeros.");
-      Dims groups = c.shape(0);
-      groups.back() /= kGroup;
-      c.out(c.shape(0), c.dtype("dtype"_attr));
-      c.out(groups, float8_e8m0fnu);
-    })
-    .rule([](RuleCall& r) { groups_rule(r, 0, 1); })
-    .kernel([](KernelCall& c) {
-      const DType dtype = c.dtype("dtype"_attr);
-      const float limit = dtype == float8_e4m3fn ? 448.0f : 57344.0f;
-      Array x = floats_of(c.in(0)), scales = Array::empty(c.out(1).shape, float8_e8m0fnu);
-      parallel_for(x.numel() / kGroup, 256, [&](int64_t begin, int64_t end) {
-        for (int64_t g = begin; g < end; ++g) {
-          float* p = x.data<float>() + g * kGroup;
-          float largest = 0;
-          bool finite = true;
-          for (int64_t i = 0; i < kGroup; ++i) {
-            finite &= std::isfinite(p[i]);
-            largest = std::max(largest, std::abs(p[i]));
-          }
-          const int e = finite ? shared_exponent(largest, dtype) : 0;
-          scales.data<uint8_t>()[g] = static_cast<uint8_t>(finite ? e + 127 : 255);
-          for (int64_t i = 0; i < kGroup; ++i) p[i] = std::clamp(std::ldexp(p[i], -e), -limit, limit);
-        }
-      });
-      kernels::copy(x, c.out(0));
-      kernels::copy(scales, c.out(1));
-    });
-
-HOLON_OP(dequantize_mx, "dequantize_mx(Tensor values, Tensor scales, dtype dtype) -> Tensor")
-    .doc("values [..., n] and scales [..., n / 32] of quantize_mx() as numbers [..., n] of a wider dtype.",
-         "dequantize_mx(zeros(2, 32, dtype=float8_e5m2), ones(2, 1, dtype=float8_e8m0fnu), float32)")
-    .function_only()
-    .takes_float8()
-    .on_host()
-    .infer([](Infer& c) {
-      const DType from = c.dtype_of(0), to = c.dtype("dtype"_attr);
-      c.require_dtype((from == float8_e4m3fn || from == float8_e5m2) && c.dtype_of(1) == float8_e8m0fnu,
-                      "values are not float8_e4m3fn or float8_e5m2, or scales not float8_e8m0fnu",
-                      "Pass the two tensors of quantize_mx().");
-      c.require_dtype(is_floating(to) && !is_float8(to), "the requested dtype is not a wider floating point one",
-                      "Choose float32, bfloat16, float16 or float64.");
-      Dims groups = c.shape(0);
-      const bool fits = groups.size() >= 1 && groups.back() % kGroup == 0;
-      if (fits) groups.back() /= kGroup;
-      c.require(fits && c.shape(1) == groups, "scales are not one for each 32 values along the last axis",
-                "Pass the two tensors of quantize_mx().");
-      c.out(c.shape(0), to);
-    })
-    .rule([](RuleCall& r) { groups_rule(r, 1, 0); })
-    .kernel([](KernelCall& c) {
-      Array x = floats_of(c.in(0));
-      const Array scales = floats_of(c.in(1));
-      parallel_for(x.numel() / kGroup, 256, [&](int64_t begin, int64_t end) {
-        for (int64_t g = begin; g < end; ++g)
-          for (int64_t i = 0; i < kGroup; ++i) x.data<float>()[g * kGroup + i] *= scales.data<float>()[g];
-      });
-      kernels::copy(x, c.out());
-    });
 
 }  // namespace holon::ops

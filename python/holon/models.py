@@ -166,17 +166,20 @@ class Model(CppModule):
     def generation_config(self, config: Mapping[str, Any]) -> None:
         self._model.set_generation_config(json.dumps(dict(config)))
 
-    def quantize(self, bits: int = 4, group_size: int = 32, lm_head: bool = False) -> "Model":
-        """Replaces the weights of the products of attention and of MLPs by integers of 4 or 8 bits, in place, with less
-        memory; returns the model. Adjacent group_size inputs of an output have one scale, and a weight is off by at
-        most half of it. Embeddings, norms, biases, routers and experts stay, and the product that gives the logits
-        unless lm_head. The weights are parameters of uint8 then, which are not learned, while add_lora() adds what is:
-        state_dict() has them, and load_state_dict() reads them into a model that is quantised alike. Collective.
+    def quantize(self, bits: int = 4, group_size: int = 32, lm_head: bool = False, *, format: str = "int") -> "Model":
+        """Replaces the weights of the products of attention, of MLPs and of experts by integers of 4 or 8 bits, in
+        place, with less memory; returns the model. Adjacent group_size inputs of an output have one
+        scale, and a weight is off by at most half of it. format="mxfp4": by the floats of 4 bits of OCP's MXFP4, of
+        which 32 have a power of two for a scale. Embeddings, norms, biases and routers stay, and the product that gives
+        the logits unless lm_head. The weights are parameters of uint8 then, which are not learned, while
+        add_lora() adds what is: state_dict() has them, and load_state_dict() reads them into a model that is quantised
+        alike. Collective.
 
-        Errors: ValueError for other bits, a group_size that does not divide a layer's inputs, and a model that is
-        quantised already; afterwards, RuntimeError in save_pretrained().
+        Errors: ValueError for other bits or formats, a group_size that does not divide a layer's inputs or cuts groups
+        of experts between ranks, and a model that is quantised already; afterwards, RuntimeError in save_pretrained()
+        and, of quantised experts, NotImplementedError in backward().
         """
-        self._model.quantize(bits, group_size, lm_head)
+        self._model.quantize(bits, group_size, lm_head, format)
         self._follow()
         return self
 
@@ -281,20 +284,22 @@ def from_pretrained(
     cp: int = 1,
     dtype: _C.dtype = _C.float32,
     device: str = "cpu",
-    quantize: int | None = None,
+    quantize: int | str | None = None,
 ) -> Model:
     """The model of a folder with config.json and weights, as save_pretrained() here or in transformers writes it, in
     evaluation mode. Each rank reads its own parts of the files. Collective.
 
     dp, tp, pp, ep: how many ranks share the rows of a batch, the heads and hidden units, the layers and the experts;
     their product is the number of ranks. cp is only 1 for now. dtype: of the parameters, whatever the files have.
-    quantize: 4 or 8, the bits for Model.quantize() once the weights are read.
+    quantize: 4 or 8, the bits for Model.quantize() once the weights are read, or "mxfp4".
 
     Errors: ValueError for sizes that do not fit the world or the model, an unknown type of model, and files that do not
     fit the configuration, all of whose tensors are listed; RuntimeError for what cannot be read.
     """
     model = Model(_C.model_from_pretrained(os.fspath(path), dp, tp, pp, ep, cp, dtype, device))
-    return model if quantize is None else model.quantize(quantize)
+    if quantize is None:
+        return model
+    return model.quantize(format=quantize) if isinstance(quantize, str) else model.quantize(quantize)
 
 
 def from_config(

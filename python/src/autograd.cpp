@@ -1,8 +1,11 @@
 // Backward, gradient mode, hooks, and the node behind a user's autograd.Function.
 #include "holon/autograd/engine.h"
 
+#include <nanobind/stl/shared_ptr.h>
+
 #include <atomic>
 #include <memory>
+#include <utility>
 
 #include "args.h"
 #include "holon/autograd/function.h"
@@ -175,18 +178,23 @@ void bind_autograd(nb::module_& m) {
         return before;
       },
       "on"_a, "Turns recording on or off for this rank; returns what it was before.");
-  auto mode_tuple = [](const AutocastMode& mode) -> ObjectOf<"tuple[bool, dtype, bool, int, int]"> {
-    return nb::make_tuple(mode.enabled, dtype_object(mode.dtype), mode.cache, mode.depth, mode.float8_block);
+  auto mode_tuple =
+      [](const AutocastMode& mode) -> ObjectOf<"tuple[bool, dtype, bool, int, int, Float8Recipe | None]"> {
+    return nb::make_tuple(mode.enabled, dtype_object(mode.dtype), mode.cache, mode.depth, mode.float8_block,
+                          mode.recipe);
   };
   m.def(
       "autocast_mode", [mode_tuple] { return mode_tuple(autocast_mode()); },
-      "This rank's (enabled, dtype, cache, open regions, side of float8's blocks).");
+      "This rank's (enabled, dtype, cache, open regions, side of float8's blocks, recipe).");
   m.def(
       "set_autocast_mode",
-      [mode_tuple](bool enabled, nb::handle dtype, bool cache, int depth, int64_t float8_block) {
-        return mode_tuple(exchange_autocast({enabled, expect_dtype(dtype, "autocast"), cache, depth, float8_block}));
+      [mode_tuple](bool enabled, nb::handle dtype, bool cache, int depth, int64_t float8_block,
+                   std::shared_ptr<Float8Recipe> recipe) {
+        return mode_tuple(exchange_autocast(
+            {enabled, expect_dtype(dtype, "autocast"), cache, depth, float8_block, std::move(recipe)}));
       },
-      "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "float8_block"_a = 0, "Sets the mode; returns the previous one.");
+      "enabled"_a, "dtype"_a, "cache"_a, "depth"_a, "float8_block"_a = 0, "recipe"_a.none() = nb::none(),
+      "Sets the mode; returns the previous one.");
   m.def(
       "clear_autocast_cache", [] { clear_autocast_cache(); }, "Releases the parameters that were cast.");
   m.def("apply_function", apply_function, "name"_a, "rule"_a, "linear"_a, "inputs"_a, "forward"_a, "backward"_a,

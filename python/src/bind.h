@@ -121,6 +121,7 @@ void bind_random(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_readers(nb::module_& m);
 void bind_checkpoint(nb::module_& m);  // save, load
+void bind_float8(nb::module_& m);      // recipes of float8 training
 void bind_graph(nb::module_& m);       // nn.Graph
 void bind_schedules(nb::module_& m);   // of pipelines
 void bind_exports(nb::module_& m);     // modules and functions of libraries

@@ -7,6 +7,7 @@
 #include "holon/graph/picture/timetable.h"
 
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -434,10 +435,10 @@ void bind_graph(nb::module_& m) {
   nb::class_<nn::GraphConfig>(m, "GraphConfig", "The options of a graph's compilation.")
       .def(
           "enable_amp",
-          [](nn::GraphConfig& c, bool on, nb::handle dtype) {
-            c.enable_amp(on, dtype.is_none() ? bfloat16 : expect_dtype(dtype, "config.enable_amp"));
+          [](nn::GraphConfig& c, bool on, nb::handle dtype, std::shared_ptr<Float8Recipe> recipe) {
+            c.enable_amp(on, dtype.is_none() ? bfloat16 : expect_dtype(dtype, "config.enable_amp"), std::move(recipe));
           },
-          "on"_a, "dtype"_a.none())
+          "on"_a, "dtype"_a.none(), "recipe"_a.none())
       .def("enable_zero", &nn::GraphConfig::enable_zero, "on"_a, "stage"_a, "min_elements"_a)
       .def(
           "set",

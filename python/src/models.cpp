@@ -135,10 +135,12 @@ void bind_models(nb::module_& m) {
            })
       .def(
           "quantize",
-          [](Model& model, int bits, int64_t group_size, bool lm_head) {
-            unlocked([&] { model.quantize({.bits = bits, .group_size = group_size, .lm_head = lm_head}); });
+          [](Model& model, int bits, int64_t group_size, bool lm_head, const std::string& format) {
+            unlocked([&] {
+              model.quantize({.bits = bits, .group_size = group_size, .lm_head = lm_head, .format = format});
+            });
           },
-          "bits"_a, "group_size"_a, "lm_head"_a)
+          "bits"_a, "group_size"_a, "lm_head"_a, "format"_a)
       .def(
           "add_lora",
           [](Model& model, const std::vector<std::string>& targets, int64_t r, double alpha, double dropout,

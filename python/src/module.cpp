@@ -43,6 +43,7 @@ NB_MODULE(_C, m) {
   bind_boxing(m);
   bind_random(m);
   bind_optim(m);
+  bind_float8(m);
   bind_graph(m);
   bind_schedules(m);
   bind_exports(m);

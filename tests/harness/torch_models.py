@@ -66,6 +66,24 @@ DEEPSEEK = dict(
     qk_nope_head_dim=10,
     v_head_dim=12,
 )
+MIXTRAL = dict(DECODER, num_local_experts=4, num_experts_per_tok=2)
+QWEN2_MOE = dict(
+    DECODER,
+    num_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=20,
+    shared_expert_intermediate_size=28,
+)
+QWEN3_MOE = dict(
+    DECODER,
+    num_experts=6,
+    num_experts_per_tok=3,
+    moe_intermediate_size=20,
+    mlp_only_layers=[1],
+    norm_topk_prob=True,
+)
+# The loss has that of the routers, which is weighted to matter.
+ROUTER = {"output_router_logits": True, "router_aux_loss_coef": 0.3}
 CAUSAL = ("plain", "padded", "packed")
 # Name: the model's class, its configuration, and how it is called.
 CASES = {
@@ -141,34 +159,12 @@ CASES = {
         {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False, "num_decoder_layers": 1},
         ("pairs",),
     ),
-    "mixtral": (
-        "MixtralForCausalLM",
-        {**DECODER, "num_local_experts": 4, "num_experts_per_tok": 2},
-        ("plain", "padded"),
-    ),
-    "qwen2-moe": (
-        "Qwen2MoeForCausalLM",
-        {
-            **DECODER,
-            "num_experts": 4,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 20,
-            "shared_expert_intermediate_size": 28,
-        },
-        ("plain",),
-    ),
-    "qwen3-moe": (
-        "Qwen3MoeForCausalLM",
-        {
-            **DECODER,
-            "num_experts": 6,
-            "num_experts_per_tok": 3,
-            "moe_intermediate_size": 20,
-            "mlp_only_layers": [1],
-            "norm_topk_prob": True,
-        },
-        ("plain",),
-    ),
+    "mixtral": ("MixtralForCausalLM", MIXTRAL, ("plain", "padded")),
+    "mixtral-router": ("MixtralForCausalLM", {**MIXTRAL, **ROUTER}, ("plain", "padded")),
+    "qwen2-moe": ("Qwen2MoeForCausalLM", QWEN2_MOE, ("plain",)),
+    "qwen2-moe-router": ("Qwen2MoeForCausalLM", {**QWEN2_MOE, **ROUTER}, ("plain", "padded")),
+    "qwen3-moe": ("Qwen3MoeForCausalLM", QWEN3_MOE, ("plain",)),
+    "qwen3-moe-router": ("Qwen3MoeForCausalLM", {**QWEN3_MOE, **ROUTER}, ("plain", "padded")),
 }
 
 
@@ -230,6 +226,8 @@ def write(folder, name, torch, transformers):
         model.train(way == "training")
         model.zero_grad()
         out = model(**given)
+        if config.get("output_router_logits"):
+            assert out.aux_loss > 0.1, "transformers computes no loss of the routers"
         out.loss.backward()
         np.savez(folder / name / f"{way}.npz", logits=out.logits.detach().numpy(), loss=out.loss.item(), **inputs)
         # A checkpoint of the same form: the gradients in place of the parameters.

@@ -28,6 +28,17 @@ def numbers_of(blocks, bits):
     return integers * scale[..., None], scale
 
 
+def mx_numbers_of(blocks):
+    """The same of MXFP4."""
+    codes = np.concatenate([blocks[..., :16] & 15, blocks[..., :16] >> 4], -1)
+    numbers = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)
+    return (
+        np.where(codes & 8, np.float32(-1), np.float32(1))
+        * numbers[codes & 7]
+        * np.exp2(blocks[..., 16:].astype(np.float32) - 127)
+    )
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("group_size", [8, 32])
 def test_a_weight_is_its_integers_times_their_scale(bits, group_size):
@@ -92,6 +103,61 @@ def test_a_checkpoint_is_read_quantised(tmp_path):
         np.testing.assert_array_equal(other.generate(ids, max_new_tokens=8), tokens)
 
     flow.run_ranks(2, run)
+
+
+MOE = {
+    **WIDE,
+    "model_type": "qwen3_moe",
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 64,
+    "norm_topk_prob": True,
+}
+
+
+@pytest.mark.parametrize("layout", [{}, {"ep": 2}, {"tp": 2}])
+@pytest.mark.parametrize("format", ["int", "mxfp4"])
+def test_experts(layout, format):
+    """Generation is that of dequantised weights, on every layout, and memory is counted."""
+    names = {"int": 4.5, "mxfp4": 4.25}
+    ids = flow.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+
+    def run(rank):
+        plain, model = made(MOE, **layout), made(MOE, **layout).quantize(4, format=format)
+        before, after = plain.state_dict(), model.state_dict()
+        experts = [n for n, t in after.items() if t.ndim == 4]
+        assert len(experts) == 3 * MOE["num_hidden_layers"]
+        for name, blocks in after.items():
+            if blocks.dtype != flow.uint8:
+                continue
+            bytes_of = blocks.numel() * 8 / before[name].numel()
+            assert bytes_of == names[format]
+            found = numbers_of(blocks.numpy(), 4)[0] if format == "int" else mx_numbers_of(blocks.numpy())
+            p = plain.get_parameter(name)
+            p.data = flow.tensor(found.reshape(p.shape), placement=p.placement, sbp=p.sbp)
+        with flow.no_grad():
+            np.testing.assert_allclose(model(ids).numpy(), plain(ids).numpy(), atol=1e-4)
+        tokens = model.generate(ids, max_new_tokens=6).numpy()
+        np.testing.assert_array_equal(tokens, plain.generate(ids, max_new_tokens=6).numpy())
+        np.testing.assert_array_equal(
+            model.generate(ids, max_new_tokens=6, cache_implementation="static").numpy(), tokens
+        )
+
+    flow.run_ranks(2 if layout else 1, run)
+
+
+def test_mxfp4_weights_are_those_of_quantize_mxfp4():
+    model, plain = made().quantize(format="mxfp4"), made()
+    name = "model.layers.0.mlp.up_proj.weight"
+    blocks, scales = flow.quantize_mxfp4(plain.get_parameter(name).detach())
+    wanted = flow.dequantize_mxfp4(blocks, scales, flow.float32).numpy()
+    found = mx_numbers_of(model.get_parameter(name).numpy())
+    np.testing.assert_array_equal(found.reshape(wanted.shape), wanted)
+    with pytest.raises(ValueError, match="groups of 32"):
+        made().quantize(4, 16, format="mxfp4")
+    with pytest.raises(ValueError, match="it must be int or mxfp4"):
+        made().quantize(4, format="nf4")
 
 
 def test_its_weights_are_not_learned(tmp_path):

@@ -214,40 +214,56 @@ def test_rounding_of_odd_values():
 
 
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e5m2"])
-def test_microscaling(name):
+def test_quantize_saturates(name):
     ml_dtypes = pytest.importorskip("ml_dtypes")
-    x = np.random.default_rng(5).standard_normal((4, 3, 96)).astype(np.float32)
-    x *= np.exp2(np.random.default_rng(6).integers(-20, 20, (4, 3, 1))).astype(np.float32)
-    x[0, 0] = 0
-    groups = x.reshape(4, 3, 3, 32)
-    largest = np.abs(groups).max(-1)
-    exponents = np.where(largest > 0, np.frexp(largest)[1] - 1 - (8 if name == "float8_e4m3fn" else 15), -127)
-    scaled = np.clip(np.ldexp(groups, -exponents[..., None]), -LIMITS[name], LIMITS[name])
-    wanted = (
-        scaled.astype(getattr(ml_dtypes, name)).astype(np.float32) * np.exp2(exponents.astype(np.float32))[..., None]
+    x = np.random.default_rng(1).standard_normal((40, 30)).astype(np.float32) * 100
+    for scale in (1.0, 4.0, 2.0**-10, 2.0**14):
+        wanted = np.clip(x * np.float32(scale), -LIMITS[name], LIMITS[name]).astype(getattr(ml_dtypes, name))
+        found = flow.quantize_float8(of_numpy(x), flow.tensor(scale), getattr(flow, name))
+        np.testing.assert_array_equal(bytes_of(found), wanted.view(np.uint8))
+    odd = flow.quantize_float8(flow.tensor([np.inf, np.nan, 1e30, -1e30]), flow.tensor(1.0), getattr(flow, name))
+    np.testing.assert_array_equal(
+        odd.numpy(), [np.inf if name == "float8_e5m2" else np.nan, np.nan, LIMITS[name], -LIMITS[name]]
     )
 
-    values, scales = flow.quantize_mx(of_numpy(x), getattr(flow, name))
-    np.testing.assert_array_equal(bytes_of(scales), (exponents + 127).astype(np.uint8))
-    np.testing.assert_array_equal(
-        flow.dequantize_mx(values, scales, flow.float32).numpy().reshape(groups.shape), wanted
-    )
+
+def test_scales():
+    for largest in (1.0, 3.0, 447.0, 448.0, 449.0, 1e-30, 1e30, 57344.0, 0.0, np.inf):
+        for name, limit in LIMITS.items():
+            if name == "float8_e8m0fnu":
+                continue
+            found = flow.float8_scale(flow.tensor([0.25 * largest, -largest]), getattr(flow, name))
+            wanted = 2.0 ** np.floor(np.log2(limit / largest)) if 0 < largest < np.inf else 1.0
+            assert found.shape == () and found.item() == np.clip(wanted, 2.0**-126, 2.0**126), (name, largest)
+    assert flow.float8_scale(flow.zeros(0, 3), flow.float8_e5m2).item() == 1.0
+
+
+def test_scaled_mm():
+    random = np.random.default_rng(2)
+    a, b = random.standard_normal((6, 8)).astype(np.float32), random.standard_normal((8, 4)).astype(np.float32)
+    a, b = of_numpy(a).to(flow.float8_e5m2), of_numpy(b).to(flow.float8_e4m3fn)
+    scales = flow.tensor(0.25), flow.tensor(2.0)
+    wanted = a.numpy() @ b.numpy() * 0.5
+    for dtype, tolerance in ((flow.float32, 1e-6), (flow.bfloat16, 2.0**-8), (flow.float16, 2.0**-11)):
+        found = flow.scaled_mm(a, b, *scales, dtype)
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found.to(flow.float32).numpy(), wanted, rtol=tolerance, atol=tolerance)
 
     def rank(r):
         everywhere = flow.placement.all("cpu")
-        for sbp in (S(0), S(1), S(2), B):
-            t = of_numpy(x).to_global(everywhere, B).to_global(sbp=sbp)
-            v, s = flow.quantize_mx(t, getattr(flow, name))
-            np.testing.assert_array_equal(flow.dequantize_mx(v, s, flow.float32).numpy().reshape(groups.shape), wanted)
+        x, y, *s = (t.to_global(everywhere, B) for t in (a, b, *scales))
+        for left, right, out in ((S(0), B, S(0)), (B, S(1), S(1)), (S(1), S(0), P), (B, B, B)):
+            z = flow.scaled_mm(x.to_global(sbp=left), y.to_global(sbp=right), *s, flow.float32)
+            assert z.sbp == (out,)
+            np.testing.assert_allclose(z.numpy(), wanted, rtol=1e-5, atol=1e-6)
 
-    flow.run_ranks(3, rank)
-    assert np.isnan(
-        flow.dequantize_mx(*flow.quantize_mx(flow.full((32,), np.inf), flow.float8_e5m2), flow.float32).numpy()
-    ).all()
-    with pytest.raises(ValueError, match="multiple of 32"):
-        flow.quantize_mx(flow.ones(2, 31), flow.float8_e5m2)
-    with pytest.raises(ValueError, match="one for each 32"):
-        flow.dequantize_mx(values, scales[:1], flow.float32)
+    flow.run_ranks(2, rank)
+    with pytest.raises(ValueError, match="one inner size"):
+        flow.scaled_mm(a, a, *scales, flow.float32)
+    with pytest.raises(TypeError, match="quantize_float8"):
+        flow.scaled_mm(a, flow.ones(8, 4), *scales, flow.float32)
+    with pytest.raises(TypeError, match="out_dtype"):
+        flow.scaled_mm(a, b, *scales, flow.float64)
 
 
 def step(x, w, b, block, place=lambda t: t):

@@ -3,13 +3,15 @@
 
 #include <cstdint>
 
+#include "holon/kernels/quantized_format.h"
+
 namespace holon::kernels {
 
 // w[outputs, groups, bytes], blocks as in holon/kernels/quantized.h.
 struct QuantizedWeight {
   const uint8_t* blocks;
   int64_t groups, size;  // size: numbers of a group
-  int bits;
+  QuantizedFormat format;
 };
 
 struct QuantizedLoops {
@@ -17,8 +19,8 @@ struct QuantizedLoops {
   void (*rows)(const QuantizedWeight& w, const float* x, int64_t x_stride, int64_t rows, int64_t begin, int64_t end,
                float* y, int64_t y_stride);
   // to = the numbers of n blocks from `from` on; as bfloat16, rounded to nearest even.
-  void (*numbers)(const uint8_t* from, int64_t n, int64_t size, int bits, float* to);
-  void (*bf16_numbers)(const uint8_t* from, int64_t n, int64_t size, int bits, uint16_t* to);
+  void (*numbers)(const uint8_t* from, int64_t n, int64_t size, QuantizedFormat format, float* to);
+  void (*bf16_numbers)(const uint8_t* from, int64_t n, int64_t size, QuantizedFormat format, uint16_t* to);
 };
 
 const QuantizedLoops& quantized_loops();

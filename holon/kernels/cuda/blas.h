@@ -32,4 +32,19 @@ struct Product {
 // no way to do it.
 bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias);
 
+// d[m, n] = a[m, k] b[n, k]^T times two numbers, all row by row: a and b of float8 dtypes, d float32, bfloat16 or
+// float16.
+struct ScaledProduct {
+  DType a = float8_e4m3fn, b = float8_e4m3fn, result = DType::kFloat32;
+  int64_t m = 0, n = 0, k = 0;  // all at least 1
+};
+
+// Why the current device or its library has no such product, nullptr where it may have it.
+const char* refusal_of(const ScaledProduct& p);
+
+// Puts the product on the current stream. The numbers are where the device can read them. Returns nullptr, or, with
+// nothing done, why the library has no way to do it. Pre: refusal_of(p) is nullptr.
+const char* scaled_product(const ScaledProduct& p, const void* a, const void* b, const float* scale_a,
+                           const float* scale_b, void* d);
+
 }  // namespace holon::kernels::cuda

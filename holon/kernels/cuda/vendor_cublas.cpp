@@ -102,6 +102,53 @@ cublasLtEpilogue_t epilogue(Act act, bool bias) {
   }
 }
 
+// The library's choice for what the plan's descriptors say. aligned: of a, b, c and d as they see them, in bytes.
+void choose(Plan& plan, DType result, const std::array<uint32_t, 4>& aligned) {
+  cublasLtMatmulPreferenceOpaque_t preference;
+  check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
+  set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
+  // Parts of a sum are added up in float32 at least, and rounded once.
+  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  if (size_bytes(result) >= sizeof(float)) reductions |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
+  set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
+  set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, aligned[0]);
+  set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, aligned[1]);
+  set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, aligned[2]);
+  set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, aligned[3]);
+
+  cublasLtMatmulHeuristicResult_t found{};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(plan.handle, &plan.product, &plan.a, &plan.b, &plan.d,
+                                                               &plan.d, &preference, 1, &found, &count);
+  if (status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS) {
+    plan.algo = found.algo;
+    plan.workspace = found.workspaceSize;
+    plan.possible = true;
+  } else if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED &&
+             status != CUBLAS_STATUS_INVALID_VALUE) {
+    check(status, "cublasLtMatmulAlgoGetHeuristic");
+  }
+}
+
+// False, with nothing done: the library refuses it, and the plan is not possible from here on.
+bool run(Plan& plan, const void* alpha, const void* a, const void* b, const void* beta, const void* c, void* d) {
+  auto with = [&](void* workspace) {
+    return cublasLtMatmul(plan.handle, &plan.product, alpha, a, &plan.a, b, &plan.b, beta, c, &plan.d, d, &plan.d,
+                          &plan.algo, workspace, plan.workspace, stream());
+  };
+  cublasStatus_t status;
+  if (plan.workspace) {
+    const Scratch workspace(plan.workspace);
+    status = with(workspace.data<void>());
+  } else {
+    status = with(nullptr);
+  }
+  // The choice was a guess for some shapes; what it refuses it has not begun.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return plan.possible = false;
+  check(status, "cublasLtMatmul");
+  return true;
+}
+
 Plan make_plan(const Product& p, const Key& key, const void* bias) {
   Plan plan;
   plan.handle = handle();
@@ -121,43 +168,26 @@ Plan make_plan(const Product& p, const Key& key, const void* bias) {
   describe(&plan.b, p.dtype, p.k, p.m, p.a, p.batch);
   describe(&plan.d, p.result, p.n, p.m, p.d, p.batch);
 
-  cublasLtMatmulPreferenceOpaque_t preference;
-  check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
-  set(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspace);
-  // Parts of a sum are added up in float32 at least, and rounded once.
-  uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-  if (size_bytes(p.result) >= sizeof(float)) reductions |= CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE;
-  set(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reductions);
   auto bytes = [&](int shift) { return uint32_t{1} << (key.alignment >> shift & 15); };
-  set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, bytes(4));
-  set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, bytes(0));
-  set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, bytes(8));
-  set(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, bytes(12));
-
-  cublasLtMatmulHeuristicResult_t found{};
-  int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(plan.handle, &plan.product, &plan.a, &plan.b, &plan.d,
-                                                               &plan.d, &preference, 1, &found, &count);
-  if (status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS) {
-    plan.algo = found.algo;
-    plan.workspace = found.workspaceSize;
-    plan.possible = true;
-  } else if (status != CUBLAS_STATUS_SUCCESS && status != CUBLAS_STATUS_NOT_SUPPORTED &&
-             status != CUBLAS_STATUS_INVALID_VALUE) {
-    check(status, "cublasLtMatmulAlgoGetHeuristic");
-  }
+  choose(plan, p.result, {bytes(4), bytes(0), bytes(8), bytes(12)});
   return plan;
 }
 
-// A pure cache, one for each thread: no locks on the way. When it is full it starts again.
-Plan& plan_of(const Product& p, const Key& key, const void* bias) {
-  constexpr size_t kMost = 4096;
-  thread_local std::unordered_map<Key, Plan, KeyHash> plans;
-  if (auto found = plans.find(key); found != plans.end()) return found->second;
-  Plan plan = make_plan(p, key, bias);
-  if (plans.size() >= kMost) plans.clear();
-  return plans.emplace(key, plan).first->second;
-}
+// For each thread: no locks on the way. When it is full it starts again.
+class PlanCache {
+ public:
+  template <class F>
+  Plan& of(const Key& key, F&& make) {
+    constexpr size_t kMost = 4096;
+    if (auto found = plans_.find(key); found != plans_.end()) return found->second;
+    Plan plan = make();
+    if (plans_.size() >= kMost) plans_.clear();
+    return plans_.emplace(key, plan).first->second;
+  }
+
+ private:
+  std::unordered_map<Key, Plan, KeyHash> plans_;
+};
 
 }  // namespace
 
@@ -180,28 +210,76 @@ bool product(const Product& p, const void* a, const void* b, const void* c, void
                     (bias != nullptr) << 10 | p.a.transposed << 11 | p.b.transposed << 12 | p.tf32 << 13 |
                     device_index() << 16,
                 alignment(a) | alignment(b) << 4 | alignment(c) << 8 | aligned_d << 12};
-  Plan& plan = plan_of(p, key, bias);
+  thread_local PlanCache plans;
+  Plan& plan = plans.of(key, [&] { return make_plan(p, key, bias); });
   if (!plan.possible) return false;
   if (bias) set(&plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const float alpha32 = static_cast<float>(p.alpha), beta32 = static_cast<float>(p.beta);
   const bool wide = p.dtype == DType::kFloat64;
   const void* alpha = wide ? static_cast<const void*>(&p.alpha) : &alpha32;
   const void* beta = wide ? static_cast<const void*>(&p.beta) : &beta32;
-  auto run = [&](void* workspace) {
-    return cublasLtMatmul(plan.handle, &plan.product, alpha, b, &plan.a, a, &plan.b, beta, c, &plan.d, d, &plan.d,
-                          &plan.algo, workspace, plan.workspace, stream());
+  return run(plan, alpha, b, a, beta, c, d);
+}
+
+namespace {
+
+cudaDataType_t float8_type(DType t) { return t == float8_e4m3fn ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2; }
+
+// As all of our products it is the transpose's. The library has it for factors whose inner axis is together in memory:
+// the first one is transposed as it sees them.
+Plan make_scaled_plan(const ScaledProduct& p, const std::array<uint32_t, 4>& aligned) {
+  Plan plan;
+  plan.handle = handle();
+  check(cublasLtMatmulDescInit(&plan.product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescInit");
+  set(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  set(&plan.product, CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N);
+  auto init = [](cublasLtMatrixLayout_t layout, cudaDataType_t type, int64_t rows, int64_t cols) {
+    check(cublasLtMatrixLayoutInit(layout, type, static_cast<uint64_t>(rows), static_cast<uint64_t>(cols), rows),
+          "cublasLtMatrixLayoutInit");
   };
-  cublasStatus_t status;
-  if (plan.workspace) {
-    const Scratch workspace(plan.workspace);
-    status = run(workspace.data<void>());
-  } else {
-    status = run(nullptr);
-  }
-  // The choice was a guess for some shapes; what it refuses it has not begun.
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return plan.possible = false;
-  check(status, "cublasLtMatmul");
-  return true;
+  init(&plan.a, float8_type(p.b), p.k, p.n);
+  init(&plan.b, float8_type(p.a), p.k, p.m);
+  init(&plan.d, type_of(p.result), p.n, p.m);
+  choose(plan, p.result, aligned);
+  return plan;
+}
+
+}  // namespace
+
+const char* refusal_of(const ScaledProduct& p) {
+  if (p.m % 16 || p.n % 16 || p.k % 16) return "sizes are not multiples of 16";
+  if (p.a == float8_e5m2 && p.b == float8_e5m2) return "both factors are float8_e5m2";
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index()), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_index()), "cudaDeviceGetAttribute");
+  return major * 10 + minor < 89 ? "the device's compute capability is below 8.9" : nullptr;
+}
+
+const char* scaled_product(const ScaledProduct& p, const void* a, const void* b, const float* scale_a,
+                           const float* scale_b, void* d) {
+  if (std::min({alignment(a), alignment(b), alignment(d)}) < 4) return "an address is not a multiple of 16";
+  const Key key{p.m,
+                p.n,
+                p.k,
+                1,
+                p.k,
+                p.k,
+                p.n,
+                0,
+                0,
+                0,
+                (p.a == float8_e5m2) | (p.b == float8_e5m2) << 1 | static_cast<int32_t>(p.result) << 4 |
+                    device_index() << 16,
+                alignment(a) | alignment(b) << 4 | alignment(d) << 8};
+  auto bytes = [](const void* of) { return uint32_t{1} << alignment(of); };
+  thread_local PlanCache plans;
+  Plan& plan = plans.of(key, [&] { return make_scaled_plan(p, {bytes(b), bytes(a), bytes(d), bytes(d)}); });
+  constexpr const char* kRefused = "the library has no algorithm for it";
+  if (!plan.possible) return kRefused;
+  set(&plan.product, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scale_b);
+  set(&plan.product, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scale_a);
+  const float one = 1, zero = 0;
+  return run(plan, &one, b, a, &zero, d, d) ? nullptr : kRefused;
 }
 
 }  // namespace holon::kernels::cuda

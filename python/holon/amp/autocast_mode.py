@@ -14,9 +14,10 @@ class autocast:
     dtype=float8_e4m3fn: products run in bfloat16; the factors of matmul and linear are rounded to float8 first, and the
     gradients of their results to float8_e5m2, scaled by powers of two, so that results are those of products in float8.
     float8_block: the side of the blocks of weights that have a scale each; 0: one scale for each tensor.
+    recipe: scales products by parameters otherwise than by the values of the step itself (amp.DelayedScaling).
     """
 
-    def __init__(self, device_type="cpu", dtype=None, enabled=True, cache_enabled=True, *, float8_block=0):
+    def __init__(self, device_type="cpu", dtype=None, enabled=True, cache_enabled=True, *, float8_block=0, recipe=None):
         if device_type not in ("cpu", "cuda") and device_type not in _C.device_types():
             types = " or ".join(map(repr, _C.device_types()))
             raise ValueError(f"autocast: device_type is {device_type!r}; it must be {types}.")
@@ -25,7 +26,9 @@ class autocast:
             _C.parse_dtype(dtype) if dtype is not None else _C.float16 if device_type == "cuda" else _C.bfloat16
         )
         self._enabled, self._cache = bool(enabled), bool(cache_enabled)
-        self._block = float8_block
+        self._block, self._recipe = float8_block, recipe
+        if recipe is not None and not isinstance(recipe, _C.Float8Recipe):
+            raise TypeError(f"autocast: recipe is a {type(recipe).__name__}; it must be one of amp, as DelayedScaling.")
         if self._enabled and self.fast_dtype not in (_C.bfloat16, _C.float16, _C.float8_e4m3fn, _C.float8_e5m2):
             raise ValueError(
                 f"autocast: dtype is {self.fast_dtype}; it must be bfloat16, float16, float8_e4m3fn or float8_e5m2."
@@ -34,7 +37,8 @@ class autocast:
 
     def __enter__(self):
         depth = _C.autocast_mode()[3]
-        self._before.append(_C.set_autocast_mode(self._enabled, self.fast_dtype, self._cache, depth + 1, self._block))
+        mode = (self._enabled, self.fast_dtype, self._cache, depth + 1, self._block, self._recipe)
+        self._before.append(_C.set_autocast_mode(*mode))
         return self
 
     def __exit__(self, *error):
@@ -50,7 +54,8 @@ class autocast:
 
         @wraps(function)
         def wrapped(*args, **kwargs):
-            with autocast(self.device, self.fast_dtype, self._enabled, self._cache, float8_block=self._block):
+            float8 = {"float8_block": self._block, "recipe": self._recipe}
+            with autocast(self.device, self.fast_dtype, self._enabled, self._cache, **float8):
                 return function(*args, **kwargs)
 
         return wrapped

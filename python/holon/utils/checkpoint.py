@@ -28,7 +28,8 @@ class _Checkpoint(Function):
         if ctx.draws is not None:
             _C.set_rng_state(ctx.draws)
         try:
-            with enable_grad(), autocast("cpu", dtype=ctx.casts[1], enabled=ctx.casts[0], float8_block=ctx.casts[4]):
+            on, dtype, _, _, block, recipe = ctx.casts
+            with enable_grad(), autocast("cpu", dtype=dtype, enabled=on, float8_block=block, recipe=recipe):
                 results = ctx.run(inputs)
         finally:
             _C.set_rng_state(now)

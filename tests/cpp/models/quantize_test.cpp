@@ -19,6 +19,7 @@ namespace {
 using comm::run_ranks;
 
 const QuantizeOptions kFour{.bits = 4, .group_size = 4}, kEight{.bits = 8, .group_size = 4};
+const QuantizeOptions kFloats{.format = "mxfp4"};
 
 // Sizes whose groups of 4 are shared evenly by 2 and by 4 ranks.
 Config llama() { return changed(kLlama, {{"intermediate_size", 32}}); }
@@ -29,17 +30,25 @@ Values logits_of(const Model& model) {
   return to_vector<float>(model(tokens(3, 9, 23)));
 }
 
+// Widths whose groups of 32 are shared by 2 ranks.
+Config wide() { return changed(kLlama, {{"hidden_size", 64}, {"intermediate_size", 128}}); }
+
 // The model with the numbers that its quantised weights stand for.
 Model rounded(const Config& config, const QuantizeOptions& o) {
   Model model = drawn(config);
   NoGradGuard guard;
   for (auto& [name, p] : model.named_parameters()) {
     const bool table = name.find("embed_tokens") != name.npos || name.find("transformer.w") != name.npos;
-    if (p.ndim() != 2 || table || (name == "lm_head.weight" && !o.lm_head)) continue;
+    if (name.ends_with("mlp.gate.weight") || name.ends_with("shared_expert_gate.weight")) continue;
+    if (p.ndim() < 2 || table || (name == "lm_head.weight" && !o.lm_head)) continue;
     const bool turned = config.text("model_type") == "gpt2" && name != "lm_head.weight";
     const Tensor w = turned ? p.detach().transpose(0, 1) : p.detach();
-    const Tensor groups = quantize_groups(w.reshape({w.size(0), w.size(1) / o.group_size, o.group_size}), o.bits);
-    const Tensor back = dequantize_groups(groups, o.bits, float32).reshape(w.shape());
+    const char* format = o.format == "mxfp4" ? "mxfp4" : o.bits == 4 ? "int4" : "int8";
+    Dims groups_of = w.shape();
+    groups_of.back() /= o.group_size;
+    groups_of.push_back(o.group_size);
+    const Tensor groups = quantize_groups(w.reshape(groups_of), format);
+    const Tensor back = dequantize_groups(groups, format, float32).reshape(w.shape());
     model.replace_parameter(name, turned ? back.transpose(0, 1) : back);
   }
   return model;
@@ -111,6 +120,71 @@ TEST(QuantizedModel, GroupsThatRanksShareUnevenly) {
     });
 }
 
+TEST(QuantizedModel, Mxfp4) {
+  Values wanted;
+  run_ranks(1, [&](int) {
+    Model model = drawn(wide());
+    const Values before = logits_of(model);
+    model.quantize(kFloats);
+    wanted = logits_of(model);
+    EXPECT_LT(difference(wanted, logits_of(rounded(wide(), kFloats))), 1e-5);
+    EXPECT_GT(difference(wanted, before), 1e-3);
+    // 32 numbers in 17 bytes.
+    EXPECT_EQ(model.get_parameter("model.layers.0.mlp.down_proj.weight").shape(), (Dims{64, 4, 17}));
+  });
+  run_ranks(4, [&](int) {
+    Model model = drawn(wide(), {.dp = 2, .tp = 2});
+    model.quantize(kFloats);
+    EXPECT_LT(difference(logits_of(model), wanted), 1e-5);
+  });
+}
+
+// Sizes whose groups of 4 are shared by 2 ranks.
+std::vector<Config> sparse() {
+  return {changed(kMixtral, {{"intermediate_size", 24}}), changed(kQwen3Moe, {{"moe_intermediate_size", 24}}),
+          changed(kDeepseek, {{"moe_intermediate_size", 24}, {"q_lora_rank", 8}, {"kv_lora_rank", 12}})};
+}
+
+TEST(QuantizedModel, Experts) {
+  for (auto& config : sparse())
+    for (auto& o : {kFour, kEight}) {
+      Values wanted;
+      std::vector<int64_t> wanted_tokens;
+      auto run = [&](const Parallel& parallel) {
+        Model model = drawn(config, parallel);
+        model.quantize(o);
+        return std::pair(logits_of(model),
+                         to_vector<int64_t>(generate(model, tokens(3, 4, 23), {.max_new_tokens = 6})));
+      };
+      run_ranks(1, [&](int) {
+        std::tie(wanted, wanted_tokens) = run({});
+        EXPECT_LT(difference(wanted, logits_of(rounded(config, o))), 1e-5);
+        Model model = drawn(config);
+        const Values before = logits_of(model);
+        EXPECT_GT(difference(wanted, before), 1e-5);
+        model.quantize(o);
+        int64_t found = 0;
+        for (auto& [name, t] : model.state_dict()) found += t.ndim() == 4 && t.dtype() == uint8;
+        EXPECT_GE(found, 3);
+      });
+      for (const Parallel& parallel : std::vector<Parallel>{{.ep = 2}, {.tp = 2}, {.dp = 2}, {.tp = 2, .ep = 2}})
+        run_ranks(static_cast<int>(parallel.size()), [&](int) {
+          const auto [logits, made] = run(parallel);
+          EXPECT_LT(difference(logits, wanted), 1e-5) << parallel.tp << parallel.ep;
+          EXPECT_EQ(made, wanted_tokens) << parallel.tp << parallel.ep;
+        });
+    }
+}
+
+TEST(QuantizedModel, GroupsOfExpertsThatRanksWouldCutAreAnError) {
+  run_ranks(2, [](int) {
+    Model model = drawn(changed(kMixtral, {{"intermediate_size", 20}}), {.tp = 2});
+    EXPECT_NE(value_error_of([&] { model.quantize(kFour); }).find("are 5 groups, which tp 2 does not divide"),
+              std::string::npos);
+    EXPECT_FALSE(nn::is_quantized(model));
+  });
+}
+
 TEST(QuantizedModel, EveryFamilyHasItsProductsQuantised) {
   run_ranks(1, [](int) {
     for (const char* text : {kLlama, kGpt2, kBert, kT5, kVit, kMixtral}) {
@@ -161,6 +235,8 @@ TEST(QuantizedModel, WhatIsWrongIsAnErrorBeforeAnythingChanges) {
     refuses({.bits = 3}, "bits is 3; it must be 4 or 8");
     refuses({.group_size = 0}, "group_size is 0");
     refuses({.group_size = 5}, "even for 4 bits");
+    refuses({.format = "fp4"}, "the format is 'fp4'; it must be int or mxfp4");
+    refuses({.group_size = 16, .format = "mxfp4"}, "it has 4 bits and groups of 32");
     refuses({.group_size = 16}, "the group_size 16 does not divide the 20 inputs of 'model.layers.0.mlp.down_proj'");
     model.quantize(kFour);
     EXPECT_NE(value_error_of([&] { model.quantize(kFour); }).find("is quantised already"), std::string::npos);

@@ -37,6 +37,10 @@ inline constexpr const char* kResnet = R"({"model_type": "resnet", "embedding_si
 inline constexpr const char* kMixtral = R"({"model_type": "mixtral", "vocab_size": 23, "hidden_size": 16,
   "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
   "max_position_embeddings": 32, "initializer_range": 0.3, "num_local_experts": 4, "num_experts_per_tok": 2})";
+inline constexpr const char* kQwen3Moe = R"({"model_type": "qwen3_moe", "vocab_size": 23, "hidden_size": 16,
+  "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+  "max_position_embeddings": 32, "initializer_range": 0.3, "num_experts": 6, "num_experts_per_tok": 3,
+  "moe_intermediate_size": 20, "mlp_only_layers": [1], "norm_topk_prob": true})";
 inline constexpr const char* kDeepseek = R"({"model_type": "deepseek_v3", "vocab_size": 23, "hidden_size": 16,
   "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 32,
   "initializer_range": 0.3, "moe_intermediate_size": 8, "n_routed_experts": 8, "n_group": 4, "topk_group": 2,

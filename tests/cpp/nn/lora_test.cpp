@@ -185,7 +185,7 @@ TEST(Lora, NextToQuantisedWeights) {
   manual_seed(7);
   Net net({}, {}, {}, float32);
   nn::quantize(net, linear_modules(net), {.bits = 8, .group_size = 4});
-  Lora lora(net, linear_modules(net), {.r = 2}, 8);
+  Lora lora(net, linear_modules(net), {.r = 2}, 4);
   EXPECT_EQ(net.get_parameter("up.lora_A.weight").shape(), (Dims{2, 8}));
   EXPECT_EQ(net.get_parameter("down.lora_B.weight").dtype(), float32);
   for (auto& [name, t] : lora.state_dict())

@@ -72,6 +72,8 @@ const std::vector<Exempt>& exempt_ops() {
       {"randn_like", "random_test"},
       {"dropout", "random_test"},
       {"dropout_mask", "random_test"},
+      {"round_float8_delayed", "which element of amax a rank raises depends on the layout: test_delayed_scaling.py"},
+      {"quantize_float8_delayed", "as round_float8_delayed: tests/cuda/test_float8.py"},
   };
   return list;
 }

@@ -84,4 +84,34 @@ bool product(const Product& p, const void* a, const void* b, const void* c, void
   return true;
 }
 
+// As cuBLASLt: sizes are multiples of 16, and one factor at least is E4M3.
+const char* refusal_of(const ScaledProduct& p) {
+  if (p.m % 16 || p.n % 16 || p.k % 16) return "sizes are not multiples of 16";
+  return p.a == float8_e5m2 && p.b == float8_e5m2 ? "both factors are float8_e5m2" : nullptr;
+}
+
+const char* scaled_product(const ScaledProduct& p, const void* a, const void* b, const float* scale_a,
+                           const float* scale_b, void* d) {
+  // By the formats' definitions: results are compared with those of the host's conversions.
+  static auto number = [](uint8_t bits, DType dtype) {
+    const int mantissa = dtype == float8_e4m3fn ? 3 : 2, bias = dtype == float8_e4m3fn ? 7 : 15;
+    const int exponent = (bits & 0x7f) >> mantissa, fraction = bits & ((1 << mantissa) - 1);
+    if (dtype == float8_e4m3fn ? (bits & 0x7f) == 0x7f : exponent == 31 && fraction) return std::nanf("");
+    if (dtype == float8_e5m2 && exponent == 31) return bits & 0x80 ? -HUGE_VALF : HUGE_VALF;
+    const float v = exponent ? std::ldexp(1.0f + std::ldexp(static_cast<float>(fraction), -mantissa), exponent - bias)
+                             : std::ldexp(static_cast<float>(fraction), 1 - bias - mantissa);
+    return bits & 0x80 ? -v : v;
+  };
+  emulator::enqueue(stream(), [=] {
+    const auto *left = static_cast<const uint8_t*>(a), *right = static_cast<const uint8_t*>(b);
+    for (int64_t i = 0; i < p.m; ++i)
+      for (int64_t j = 0; j < p.n; ++j) {
+        float sum = 0;
+        for (int64_t q = 0; q < p.k; ++q) sum += number(left[i * p.k + q], p.a) * number(right[j * p.k + q], p.b);
+        store(d, p.result, i * p.n + j, sum * *scale_a * *scale_b);
+      }
+  });
+  return nullptr;
+}
+
 }  // namespace holon::kernels::cuda

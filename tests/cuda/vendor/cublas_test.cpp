@@ -15,6 +15,7 @@ using namespace holon;
 using kernels::cuda::Act;
 using kernels::cuda::Operand;
 using kernels::cuda::Product;
+using kernels::cuda::ScaledProduct;
 
 namespace {
 
@@ -61,8 +62,17 @@ struct Matrix {
   int64_t at(int64_t item, int64_t row, int64_t col) const { return item * batch_stride + row + col * ld; }
 };
 
+double float8(uint8_t bits, int mantissa, int bias) {
+  const int exponent = (bits & 0x7f) >> mantissa, fraction = bits & ((1 << mantissa) - 1);
+  const double v = exponent ? std::ldexp(1 + std::ldexp(fraction, -mantissa), exponent - bias)
+                            : std::ldexp(fraction, 1 - bias - mantissa);
+  return bits & 0x80 ? -v : v;
+}
+
 double load(const void* p, cudaDataType_t type, int64_t i) {
   switch (type) {
+    case CUDA_R_8F_E4M3: return float8(static_cast<const uint8_t*>(p)[i], 3, 7);
+    case CUDA_R_8F_E5M2: return float8(static_cast<const uint8_t*>(p)[i], 2, 15);
     case CUDA_R_16F: return static_cast<float>(static_cast<const Float16*>(p)[i]);
     case CUDA_R_16BF: return static_cast<float>(static_cast<const BFloat16*>(p)[i]);
     case CUDA_R_32F: return static_cast<const float*>(p)[i];
@@ -89,6 +99,24 @@ bool documented(cublasComputeType_t compute, cudaDataType_t scale, cudaDataType_
     case CUBLAS_COMPUTE_32F_FAST_TF32: return scale == CUDA_R_32F && ab == CUDA_R_32F && cd == CUDA_R_32F;
     case CUBLAS_COMPUTE_64F: return scale == CUDA_R_64F && ab == CUDA_R_64F && cd == CUDA_R_64F;
     default: return false;
+  }
+}
+
+bool is_float8(cudaDataType_t t) { return t == CUDA_R_8F_E4M3 || t == CUDA_R_8F_E5M2; }
+
+// "To use FP8 kernels": what the documentation of cublasLtMatmul() asks for.
+void expect_float8(cublasLtMatmulDesc_t desc, cublasComputeType_t compute, cudaDataType_t scale, const Matrix& A,
+                   const Matrix& B, const Matrix& D) {
+  EXPECT_TRUE(is_float8(A.type) && is_float8(B.type) && (A.type == CUDA_R_8F_E4M3 || B.type == CUDA_R_8F_E4M3));
+  EXPECT_TRUE(D.type == CUDA_R_32F || D.type == CUDA_R_16BF || D.type == CUDA_R_16F);
+  EXPECT_EQ(compute, CUBLAS_COMPUTE_32F);
+  EXPECT_EQ(scale, CUDA_R_32F);
+  EXPECT_EQ(get<int32_t>(desc, CUBLASLT_MATMUL_DESC_TRANSA), CUBLAS_OP_T);
+  EXPECT_EQ(get<int32_t>(desc, CUBLASLT_MATMUL_DESC_TRANSB), CUBLAS_OP_N);
+  for (const Matrix* x : {&A, &B, &D}) {
+    EXPECT_EQ(x->rows % 16, 0);
+    EXPECT_EQ(x->cols % 16, 0);
+    EXPECT_EQ(x->ld % 16, 0);
   }
 }
 
@@ -142,9 +170,18 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const Matrix A(a_layout), B(b_layout), C(c_layout), D(d_layout);
   const auto compute = static_cast<cublasComputeType_t>(get<int32_t>(desc, CUBLASLT_MATMUL_DESC_COMPUTE_TYPE));
   const auto scale = static_cast<cudaDataType_t>(get<int32_t>(desc, CUBLASLT_MATMUL_DESC_SCALE_TYPE));
-  EXPECT_EQ(A.type, B.type);
   EXPECT_EQ(C.type, D.type);
-  EXPECT_TRUE(documented(compute, scale, A.type, D.type)) << compute << ' ' << scale << ' ' << A.type << ' ' << D.type;
+  double factor = 1;
+  if (is_float8(A.type)) {
+    expect_float8(desc, compute, scale, A, B, D);
+    for (const void* p : {a, b, c, static_cast<const void*>(d)}) expect_aligned(p, 16, "a matrix");
+    for (auto which : {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
+      factor *= *get<const float*>(desc, which);
+  } else {
+    EXPECT_EQ(A.type, B.type);
+    EXPECT_TRUE(documented(compute, scale, A.type, D.type))
+        << compute << ' ' << scale << ' ' << A.type << ' ' << D.type;
+  }
   EXPECT_EQ(get<int32_t>(desc, CUBLASLT_MATMUL_DESC_POINTER_MODE), CUBLASLT_POINTER_MODE_HOST);
   const bool turn_a = get<int32_t>(desc, CUBLASLT_MATMUL_DESC_TRANSA) == CUBLAS_OP_T,
              turn_b = get<int32_t>(desc, CUBLASLT_MATMUL_DESC_TRANSB) == CUBLAS_OP_T;
@@ -179,7 +216,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         for (int64_t i = 0; i < k; ++i)
           sum += load(a, A.type, turn_a ? A.at(item, i, row) : A.at(item, row, i)) *
               load(b, B.type, turn_b ? B.at(item, col, i) : B.at(item, i, col));
-        sum *= by;
+        sum *= by * factor;
         if (keep != 0) sum += keep * load(c, C.type, C.at(item, row, col));
         if (epilogue & CUBLASLT_EPILOGUE_BIAS) sum += load(bias, D.type, row);  // "length must match matrix D rows"
         if (epilogue & CUBLASLT_EPILOGUE_RELU) sum = sum > 0 ? sum : 0;
@@ -311,6 +348,57 @@ TEST(CublasLt, ABiasThatVectorsCannotReadIsLeftToOthers) {
   alignas(16) float x[16] = {}, bias[8] = {}, d[16] = {};
   EXPECT_TRUE(kernels::cuda::product(p, x, x, d, d, bias));
   EXPECT_FALSE(kernels::cuda::product(p, x, x, d, d, bias + 1));
+}
+
+TEST(CublasLt, ScaledProductsOfFloat8) {
+  std::mt19937 random(3);
+  auto filled = [&](int64_t n) {
+    std::vector<uint8_t> bytes(static_cast<size_t>(n) + 256);
+    for (auto& b : bytes) b = static_cast<uint8_t>(random() % 0x70 | (random() & 0x80));  // of both signs, finite
+    return bytes;
+  };
+  auto aligned = [](auto& v) {
+    return reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(v.data()) + 255) / 256 * 256);
+  };
+  for (DType left : {float8_e4m3fn, float8_e5m2})
+    for (DType right : {float8_e4m3fn, float8_e5m2})
+      for (DType result : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+        const ScaledProduct p{left, right, result, 32, 16, 48};
+        if (left == float8_e5m2 && right == float8_e5m2) {
+          EXPECT_STREQ(kernels::cuda::refusal_of(p), "both factors are float8_e5m2");
+          continue;
+        }
+        auto a = filled(32 * 48), b = filled(16 * 48);
+        std::vector<float> d(32 * 16 + 256);
+        // Two products with other scales by one plan.
+        for (const auto& [scale_a, scale_b] : {std::pair{0.25f, 0.125f}, {0.5f, 2.0f / 1024}}) {
+          const int before = products;
+          ASSERT_EQ(kernels::cuda::scaled_product(p, aligned(a), aligned(b), &scale_a, &scale_b, aligned(d)), nullptr);
+          ASSERT_EQ(products, before + 1);
+          auto number = [](std::byte bits, DType t) {
+            return t == float8_e4m3fn ? float8(static_cast<uint8_t>(bits), 3, 7)
+                                      : float8(static_cast<uint8_t>(bits), 2, 15);
+          };
+          for (int64_t i = 0; i < 32; ++i)
+            for (int64_t j = 0; j < 16; ++j) {
+              double want = 0;
+              for (int64_t q = 0; q < 48; ++q)
+                want += number(aligned(a)[i * 48 + q], left) * number(aligned(b)[j * 48 + q], right);
+              want *= static_cast<double>(scale_a) * static_cast<double>(scale_b);
+              const double got = load(aligned(d), type_of(result), i * 16 + j);
+              if (result == DType::kFloat16 && std::abs(want) > 65504) continue;
+              ASSERT_NEAR(got, want, (result == DType::kFloat32 ? 1e-5 : 1e-2) * (1 + std::abs(want)));
+            }
+        }
+      }
+  EXPECT_STREQ(kernels::cuda::refusal_of({float8_e4m3fn, float8_e4m3fn, DType::kFloat32, 32, 8, 16}),
+               "sizes are not multiples of 16");
+  alignas(256) std::byte x[16 * 16 + 16];
+  float one = 1;
+  std::vector<float> d(16 * 16 + 64);
+  EXPECT_STREQ(kernels::cuda::scaled_product({float8_e4m3fn, float8_e4m3fn, DType::kFloat32, 16, 16, 16}, x, x + 8,
+                                             &one, &one, aligned(d)),
+               "an address is not a multiple of 16");
 }
 
 // Plans are copied into a cache.

@@ -19,9 +19,12 @@ class GraphConfig:
         """All options with their values. Most of the other methods set one of them."""
         return self._core.options()
 
-    def enable_amp(self, mode=True, *, dtype=None):
-        """build() runs in an autocast region: products in `dtype` (bfloat16). Parameters stay float32."""
-        self._core.enable_amp(bool(mode), dtype)
+    def enable_amp(self, mode=True, *, dtype=None, recipe=None):
+        """build() runs in an autocast region: products in `dtype` (bfloat16). Parameters stay float32.
+
+        recipe: of a float8 dtype, such as amp.DelayedScaling, which the graph updates after each training step.
+        """
+        self._core.enable_amp(bool(mode), dtype, recipe)
 
     def set_gradient_accumulation_steps(self, value, *, uneven=False):
         """The rows of the inputs are cut into so many micro-batches; one update follows, by the mean of their gradients

@@ -12,10 +12,12 @@ Samples samples([](const Samples::Add& add) {
     add("round_float8_blocks", {x({3, 4, 6})}, {{"dtype", dtype}, {"rows", int64_t{1}}, {"columns", int64_t{3}}},
         false);
     add("round_float8_blocks", {x({4, 6})}, {{"dtype", dtype}, {"rows", int64_t{2}}, {"columns", int64_t{2}}}, false);
+    add("float8_scale", {x({5, 3})}, {{"dtype", dtype}});
+    add("float8_scale_of", {x({}, 2, 3)}, {{"dtype", dtype}});
+    add("quantize_float8", {x({5, 3}), x({}, 2, 3)}, {{"dtype", dtype}});
+    add("scaled_mm", {x({5, 4}, -2, 2, dtype), x({4, 3}, -2, 2, float8_e4m3fn), x({}, 1, 2), x({}, 1, 2)},
+        {{"out_dtype", float32}});
     add("round_gradient", {x({5, 3})}, {{"dtype", dtype}}, false);
-    add("quantize_mx", {x({3, 64})}, {{"dtype", dtype}});
-    add("quantize_mx", {x({2, 3, 32})}, {{"dtype", dtype}});
-    add("dequantize_mx", {x({3, 64}, -2, 2, dtype), x({3, 2}, 1, 4, float8_e8m0fnu)}, {{"dtype", float32}});
   }
   add("view_dtype", {x({5, 3})}, {{"dtype", int32}});
   add("view_dtype", {x({5, 3}, -2, 2, float8_e5m2)}, {{"dtype", uint8}});
