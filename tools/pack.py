@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Makes dist/holon-pack.tar.xz: all that ./dev check-device needs on a machine with a CUDA device that has Python, NumPy, a
+driver and NVIDIA's libraries, and neither a compiler nor a network.
+
+  tools/pack.py PYTHON...    with an extension for each of these Pythons (./dev pack chooses them)
+
+The wheels of these Pythons and that of the CUDA backend, for compute capability 9.0 alone, are unpacked into one folder, as
+if it were a tree: the package in python/, C++ tests in build/dev/, tests, documents and tools where they are in the tree."""
+
+import argparse
+import datetime
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+import wheels
+from wheels import ROOT, run
+
+MAX_BYTES = 60 * 10**6
+ARCHITECTURES = "90-real"
+# C++ programs that tests/cuda starts.
+PROGRAMS = ("bin/boxing_rank_program", "tests/ops_test", "tests/data_test", "tests/prepared_test")
+# Tracked files, by git's patterns.
+SOURCES = """LICENSE *.md pyproject.toml docs tools benchmarks/cuda.py examples/gpt examples/*.py tests/conftest.py tests/cuda
+tests/harness""".split()
+# What the target's Python may lack: packages without binaries, after its own in the search.
+PYTEST = ("pytest", "pytest-timeout")
+# Taken where the system's are missing or older: two of one name in a process do not mix.
+OF_THE_COMPILER = ("libstdc++.so.6", "libgcc_s.so.1")
+
+
+def unpack(wheel, folder):
+    """An extension for each Python joins the package; all else is the same in each wheel."""
+    with zipfile.ZipFile(wheel) as z:
+        for name in z.namelist():
+            top, target = name.split("/")[0], folder / name
+            if top.endswith((".dist-info", ".data")) or name.endswith("/"):
+                continue
+            data = z.read(name)
+            if target.exists() and target.read_bytes() != data:
+                sys.exit(f"{name} is not the same in each wheel: build/pack has objects of two configurations; remove it")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+            target.chmod(0o755 if z.getinfo(name).external_attr >> 16 & 0o100 else 0o644)
+
+
+def copy_sources(folder):
+    for name in run("git", "ls-files", "--", *SOURCES, cwd=ROOT).splitlines():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, target)
+
+
+def copy_programs(folder):
+    """Without symbols, and finding the libraries of the package."""
+    for name in PROGRAMS:
+        source, target = ROOT / "build/dev" / name, folder / "build/dev" / name
+        if not source.exists():
+            sys.exit(f"{source} is not there: ./dev pack builds it")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        run("strip", "-o", target, source)
+        run(tool("patchelf"), "--force-rpath", "--set-rpath", "$ORIGIN/../../../python/holon/lib", target)
+
+
+def copy_pytest(folder):
+    for file in run(sys.executable, "-c", wheels.FILES, *PYTEST).splitlines():
+        if "__pycache__" in file:
+            continue
+        if file.endswith(".so"):
+            sys.exit(f"{file} is of one Python: {', '.join(PYTEST)} need what the archive cannot carry")
+        source = Path(run(sys.executable, "-c", wheels.DESCRIBE).split("\n")[4]) / file
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, folder / file)
+
+
+def copy_compilers(folder):
+    folder.mkdir(parents=True)
+    for name in OF_THE_COMPILER:
+        path = Path(run("g++", f"-print-file-name={name}").strip()).resolve()
+        shutil.copy(path, folder / name)
+    copyright_file = Path("/usr/share/doc/gcc-12-base/copyright")
+    if copyright_file.exists():
+        shutil.copy(copyright_file, folder / "copyright")
+
+
+def tool(name):
+    beside = Path(sys.executable).parent / name
+    return beside if beside.exists() else name
+
+
+def binaries(folder):
+    """Files that the loader reads."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not path.is_symlink():
+            with open(path, "rb") as file:
+                if file.read(4) == b"\x7fELF":
+                    yield path
+
+
+def needed_version(paths, symbol):
+    """The newest version of GLIBC or GLIBCXX that a file asks for, as (2, 34)."""
+    found = {(0,)}
+    for path in paths:
+        for text in re.findall(rf"\b{symbol}_([\d.]+)\b", run("readelf", "--version-info", "--wide", path)):
+            found.add(tuple(map(int, text.split("."))))
+    return max(found)
+
+
+def outside(folder):
+    """What binaries need that is neither in the archive, nor glibc's or the compiler's, nor NVIDIA's."""
+    paths = list(binaries(folder))
+    inside = {p.name for p in paths}
+    for path in paths:
+        for name in re.findall(r"\(NEEDED\).*\[(.+)\]", run("readelf", "--dynamic", "--wide", path)):
+            if name not in inside and not wheels.OF_THE_SYSTEM.match(name) and not name.startswith("libcublasLt.so"):
+                yield f"{path.relative_to(folder)} needs {name}"
+
+
+def describe(folder, pythons):
+    paths = list(binaries(folder))
+    ours = [p for p in paths if p.parent.name != "compiler"]
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "version": re.search(r"project\(Holon VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1),
+        "commit": commit.stdout.strip(),
+        "made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "pythons": pythons,
+        "glibc": ".".join(map(str, needed_version(paths, "GLIBC"))),
+        "libstdc++": "GLIBCXX_" + ".".join(map(str, needed_version(ours, "GLIBCXX"))),
+        "architectures": ARCHITECTURES,
+    }
+
+
+def archive(folder, target):
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_suffix(".part")
+    with tarfile.open(part, "w:xz", preset=9) as tar:
+        tar.add(folder, folder.name, filter=lambda info: info.replace(uid=0, gid=0, uname="root", gname="root"))
+    size = part.stat().st_size
+    if size > MAX_BYTES:
+        part.unlink()
+        sys.exit(f"{target.name} would have {size / 1e6:.1f} MB; {MAX_BYTES / 1e6:.0f} are allowed")
+    part.replace(target)
+    return size
+
+
+def make(target, pythons):
+    with tempfile.TemporaryDirectory() as temporary:
+        dist, folder = Path(temporary, "wheels"), Path(temporary, "holon-pack")
+        wheels.build(dist, pythons, True, ROOT / "build/pack", HOLON_CUDA_ARCHITECTURES=ARCHITECTURES)
+        copy_sources(folder)
+        shutil.copy(ROOT / "tools/check_device/run", folder / "run")
+        for python in pythons:
+            unpack(wheels.wheels_for(dist, python)[-1], folder / "python")
+        unpack(wheels.wheels_for(dist, cuda=True)[-1], folder / "python")
+        shutil.rmtree(folder / "python/holon/include", ignore_errors=True)
+        copy_programs(folder)
+        copy_pytest(folder / "lib/pytest")
+        copy_compilers(folder / "lib/compiler")
+        if missing := list(outside(folder)):
+            sys.exit("not in the archive:\n" + "\n".join(missing))
+        about = describe(folder, [run(p, "-c", wheels.DESCRIBE).split("\n")[1] for p in pythons])
+        (folder / "pack.json").write_text(json.dumps(about, indent=2) + "\n")
+        size = archive(folder, target)
+    print(f"{target}: {size / 1e6:.1f} MB, Python {' and '.join(about['pythons'])}, glibc {about['glibc']} or newer")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=ROOT / "dist/holon-pack.tar.xz")
+    parser.add_argument("pythons", nargs="+", type=lambda p: Path(p).absolute())
+    given = parser.parse_args()
+    make(given.output, given.pythons)
