@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""CUDA: products, kernels bound by memory, attention, convolutions, launches, updates and GPT-2 training steps. ./dev bench cuda
+"""CUDA: products, kernels bound by memory, attention, convolutions, launches, updates and GPT-2 steps. ./dev bench cuda
 
 Ratios are against the device's own limits (its peak for products, a copy in the same run for kernels bound by memory)
 and against PyTorch where $HOLON_BENCH_TORCH_PYTHON names a Python that has it for CUDA: its eager mode, torch.compile
@@ -144,8 +144,8 @@ def chain_of(flow):
     return Chain()
 
 
-# Each group yields (name, seconds, work, unit): work is in FLOP or bytes, 1 where the time itself is the figure. What only
-# PyTorch has a variant of is named "NAME, VARIANT" and compared with our NAME.
+# Each group yields (name, seconds, work, unit): work is in FLOP or bytes, 1 where the time itself is the figure. What
+# only PyTorch has a variant of is named "NAME, VARIANT" and compared with our NAME.
 
 
 def products(flow, smoke):
@@ -181,8 +181,8 @@ def memory(flow, smoke):
 
 
 def attention(flow, smoke):
-    """Causal, so half of the products; PyTorch's scaled_dot_product_attention chooses its kernel by itself. Backward has
-    five products to forward's two."""
+    """Causal, so half of the products; PyTorch's scaled_dot_product_attention chooses its kernel by itself. Backward
+    has five products to forward's two."""
     functional = import_module(f"{flow.__name__}.nn.functional")
     for b, heads, t, d in [(1, 2, 32, 64)] if smoke else [(4, 16, 4096, 128), (16, 12, 1024, 64)]:
         q, k, v = (flow.randn(b, heads, t, d).to(DEVICE).to(flow.bfloat16).requires_grad_() for _ in range(3))
@@ -328,7 +328,8 @@ def measure(group, device, smoke, env):
             base = next(n for n in (name, name.rsplit(", ", 1)[0]) if n in ours)
             _, own, work, unit = ours[base]
             if not smoke:
-                emit(f"cuda {base}", own if unit == "s" else work / own, unit, f"PyTorch{name.removeprefix(base)}", took / own)
+                value, against = own if unit == "s" else work / own, f"PyTorch{name.removeprefix(base)}"
+                emit(f"cuda {base}", value, unit, against, took / own)
     return len(ours)
 
 

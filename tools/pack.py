@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Makes dist/holon-pack.tar.xz: all that ./dev check-device needs on a machine with a CUDA device that has Python, NumPy, a
-driver and NVIDIA's libraries, and neither a compiler nor a network.
+"""Makes dist/holon-pack.tar.xz: all that ./dev check-device needs on a machine with a CUDA device that has Python,
+NumPy, a driver and NVIDIA's libraries, and neither a compiler nor a network.
 
   tools/pack.py PYTHON...    with an extension for each of these Pythons (./dev pack chooses them)
+      --backend FILE         and this backend, such as the tests' emulator, instead of one that is built
 
-The wheels of these Pythons and that of the CUDA backend, for compute capability 9.0 alone, are unpacked into one folder, as
-if it were a tree: the package in python/, C++ tests in build/dev/, tests, documents and tools where they are in the tree."""
+The wheels of these Pythons and that of the CUDA backend, for compute capability 9.0 alone, are unpacked into one
+folder, as if it were a tree: the package in python/, C++ tests in build/dev/, tests, documents and tools where they are
+in the tree."""
 
 import argparse
 import datetime
@@ -27,12 +29,12 @@ ARCHITECTURES = "90-real"
 # C++ programs that tests/cuda starts.
 PROGRAMS = ("bin/boxing_rank_program", "tests/ops_test", "tests/data_test", "tests/prepared_test")
 # Tracked files, by git's patterns.
-SOURCES = """LICENSE *.md pyproject.toml docs tools benchmarks/cuda.py examples/gpt examples/*.py tests/conftest.py tests/cuda
-tests/harness""".split()
+SOURCES = """LICENSE *.md pyproject.toml docs tools benchmarks/cuda.py examples/gpt examples/*.py tests/conftest.py
+tests/cuda tests/harness""".split()
 # What the target's Python may lack: packages without binaries, after its own in the search.
 PYTEST = ("pytest", "pytest-timeout")
-# Taken where the system's are missing or older: two of one name in a process do not mix.
-OF_THE_COMPILER = ("libstdc++.so.6", "libgcc_s.so.1")
+# Used where the system's are missing or older: two of one name in a process do not mix.
+OF_THE_COMPILER = re.compile(r"lib(stdc\+\+|gcc_s|ubsan)\.so")
 
 
 def unpack(wheel, folder):
@@ -44,7 +46,9 @@ def unpack(wheel, folder):
                 continue
             data = z.read(name)
             if target.exists() and target.read_bytes() != data:
-                sys.exit(f"{name} is not the same in each wheel: build/pack has objects of two configurations; remove it")
+                sys.exit(
+                    f"{name} is not the same in each wheel: build/pack has objects of two configurations; remove it"
+                )
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
             target.chmod(0o755 if z.getinfo(name).external_attr >> 16 & 0o100 else 0o644)
@@ -79,14 +83,28 @@ def copy_pytest(folder):
         shutil.copy(source, folder / file)
 
 
-def copy_compilers(folder):
+def copy_backend(file, folder):
     folder.mkdir(parents=True)
-    for name in OF_THE_COMPILER:
-        path = Path(run("g++", f"-print-file-name={name}").strip()).resolve()
-        shutil.copy(path, folder / name)
-    copyright_file = Path("/usr/share/doc/gcc-12-base/copyright")
-    if copyright_file.exists():
-        shutil.copy(copyright_file, folder / "copyright")
+    run("strip", "-o", folder / file.name, file)
+    run(tool("patchelf"), "--force-rpath", "--set-rpath", "$ORIGIN/../holon/lib", folder / file.name)
+    (folder / "__init__.py").touch()
+
+
+def copy_compilers(folder, paths):
+    folder.mkdir(parents=True)
+    for name in {name for path in paths for name in needs(path) if OF_THE_COMPILER.match(name)}:
+        found = Path(run("g++", f"-print-file-name={name}").strip()).resolve()
+        shutil.copy(found, folder / name)
+        shutil.copy(copyright_of(found), folder / f"{name}.copyright")
+
+
+def copyright_of(library):
+    """dpkg knows a file by the path that its package has installed, with or without the /usr before."""
+    for path in (library, str(library).removeprefix("/usr")):
+        done = subprocess.run(["dpkg", "-S", path], capture_output=True, text=True)
+        if done.returncode == 0:
+            return f"/usr/share/doc/{done.stdout.split(':')[0]}/copyright"
+    sys.exit(f"no package has {library}: its licence is unknown")
 
 
 def tool(name):
@@ -103,6 +121,10 @@ def binaries(folder):
                     yield path
 
 
+def needs(path):
+    return re.findall(r"\(NEEDED\).*\[(.+)\]", run("readelf", "--dynamic", "--wide", path))
+
+
 def needed_version(paths, symbol):
     """The newest version of GLIBC or GLIBCXX that a file asks for, as (2, 34)."""
     found = {(0,)}
@@ -117,7 +139,7 @@ def outside(folder):
     paths = list(binaries(folder))
     inside = {p.name for p in paths}
     for path in paths:
-        for name in re.findall(r"\(NEEDED\).*\[(.+)\]", run("readelf", "--dynamic", "--wide", path)):
+        for name in needs(path):
             if name not in inside and not wheels.OF_THE_SYSTEM.match(name) and not name.startswith("libcublasLt.so"):
                 yield f"{path.relative_to(folder)} needs {name}"
 
@@ -150,19 +172,23 @@ def archive(folder, target):
     return size
 
 
-def make(target, pythons):
+def make(target, pythons, backend=None):
     with tempfile.TemporaryDirectory() as temporary:
         dist, folder = Path(temporary, "wheels"), Path(temporary, "holon-pack")
-        wheels.build(dist, pythons, True, ROOT / "build/pack", HOLON_CUDA_ARCHITECTURES=ARCHITECTURES)
+        architectures = {} if backend else {"HOLON_CUDA_ARCHITECTURES": ARCHITECTURES}
+        wheels.build(dist, pythons, not backend, ROOT / "build/pack", **architectures)
         copy_sources(folder)
         shutil.copy(ROOT / "tools/check_device/run", folder / "run")
         for python in pythons:
             unpack(wheels.wheels_for(dist, python)[-1], folder / "python")
-        unpack(wheels.wheels_for(dist, cuda=True)[-1], folder / "python")
+        if backend:
+            copy_backend(backend, folder / "python/holon_cuda")
+        else:
+            unpack(wheels.wheels_for(dist, pythons[0], cuda=True)[-1], folder / "python")
         shutil.rmtree(folder / "python/holon/include", ignore_errors=True)
         copy_programs(folder)
         copy_pytest(folder / "lib/pytest")
-        copy_compilers(folder / "lib/compiler")
+        copy_compilers(folder / "lib/compiler", list(binaries(folder)))
         if missing := list(outside(folder)):
             sys.exit("not in the archive:\n" + "\n".join(missing))
         about = describe(folder, [run(p, "-c", wheels.DESCRIBE).split("\n")[1] for p in pythons])
@@ -174,6 +200,7 @@ def make(target, pythons):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "dist/holon-pack.tar.xz")
+    parser.add_argument("--backend", type=lambda p: Path(p).absolute())
     parser.add_argument("pythons", nargs="+", type=lambda p: Path(p).absolute())
     given = parser.parse_args()
-    make(given.output, given.pythons)
+    make(given.output, given.pythons, given.backend)

@@ -52,7 +52,10 @@ def test_what_crashes_or_hangs_costs_one_line(tmp_path):
     status, detail = found["hangs"]
     assert status == "timeout" and detail.startswith("more than 2 s")
     assert found["fails"] == ("failed", "what was wrong")
-    assert found["cannot run"] == ("skipped", "no such tool") and found["is not run"] == ("skipped", "there is no torch")
+    assert found["cannot run"] == ("skipped", "no such tool") and found["is not run"] == (
+        "skipped",
+        "there is no torch",
+    )
     assert "before it" in (tmp_path / "A/crashes.log").read_text()
     assert "File" in (tmp_path / "A/hangs.log").read_text()  # where it was, by Python's fault handler
 
@@ -119,7 +122,11 @@ def test_checks_run_side_by_side(tmp_path):
 
 def test_nothing_is_left_running(tmp_path):
     """A check that ends, or hangs, leaves none of what it started."""
-    start = "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']); print(p.pid, flush=True)\n"
+    start = """
+import subprocess, sys
+p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])
+print(p.pid, flush=True)
+"""
     run(tmp_path, [check("ends", start), check("hangs", start + HANG, limit_s=3)])
     for name in ("ends", "hangs"):
         pid = int((tmp_path / f"A/{name}.log").read_text().split()[0])
@@ -194,7 +201,9 @@ def test_tests_after_a_crash_and_a_hang_run(tmp_path):
     assert last["tests"] == {"passed": 4, "failed": 1, "skipped": 1, "crashed": 1, "timeout": 1}
     assert last["why_skipped"] == {"Skipped: there is one device": 1}
     # A second call runs the three again, and nothing else.
-    done, found, last = run_file(tmp_path, TESTS.format(hanging="pass").replace("os.kill", "print").replace("== 3", "== 2"))
+    done, found, last = run_file(
+        tmp_path, TESTS.format(hanging="pass").replace("os.kill", "print").replace("== 3", "== 2")
+    )
     assert done.returncode == 0 and found == {} and last["tests"] == {"passed": 7, "skipped": 1}, done.stderr
     assert "3 passed, 5 deselected" in done.stderr
 
@@ -202,7 +211,8 @@ def test_tests_after_a_crash_and_a_hang_run(tmp_path):
 def test_a_process_that_lost_its_device_is_left(tmp_path):
     """After such an error every later call fails: tests that follow would be judged by it."""
     (tmp_path / "holon.py").write_text(
-        "class cuda:\n    lost = False\n    @classmethod\n    def synchronize(cls):\n        if cls.lost: raise RuntimeError('an illegal memory access')\n"
+        "class cuda:\n    lost = False\n    @classmethod\n    def synchronize(cls):\n"
+        "        if cls.lost: raise RuntimeError('an illegal memory access')\n"
     )
     text = """
 import holon
@@ -230,7 +240,10 @@ def test_crashes_without_end_are_given_up(tmp_path):
 
 def test_a_runner_that_is_ended_leaves_nothing_running(tmp_path):
     """As a limit of time of the machine ends it."""
-    (tmp_path / "test_it.py").write_text(f"import os, time\ndef test_it():\n    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n    time.sleep(600)\n")
+    (tmp_path / "test_it.py").write_text(
+        f"import os, time\ndef test_it():\n    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(600)\n"
+    )
     program = tmp_path / "program.py"
     program.write_text(f"""
 import pathlib, signal, sys, time

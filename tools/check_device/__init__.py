@@ -1,1 +1,1 @@
-"""./dev check-device: what can be learnt of a machine with a CUDA device in four parts of nine minutes (__main__.py)."""
+"""The checks of ./dev check-device, of a machine with a CUDA device in four parts of nine minutes (__main__.py)."""

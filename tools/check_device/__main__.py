@@ -1,19 +1,18 @@
-"""Checks Holon on a machine with a CUDA device, in four parts of at most nine minutes each: ./dev check-device [A] [B] [C] [D]
-(in a pack: ./run check-device).
+"""Checks Holon on a machine with a CUDA device, in four parts of at most nine minutes each: ./dev check-device [A] [B]
+[C] [D] (in a pack: ./run check-device).
 
   A  the backend loads and computes; tests/cuda on the device, in parallel
   B  real sizes against torch (by DLPack), twice with the same bits; kernels under compute-sanitizer
   C  benchmarks/cuda.py, beside torch: eager, compiled, fused AdamW, attention, convolutions, clipping
   D  a training with and without recordings (CUDA graphs); the kernels of a GPT-2 step by torch's profiler, ncu and nsys
 
-RESULTS/A.jsonl (results.py) gets a line as soon as a check ends, and RESULTS/A/ holds what checks printed: a crash or a limit
-of time loses nothing. The next call runs what has not run or has failed; --again runs everything. Without names the parts run
-one after the other. The exit status is 0 if every check passed or was skipped."""
+RESULTS/A.jsonl (results.py) gets a line as soon as a check ends, and RESULTS/A/ holds what checks printed: a crash or a
+limit of time loses nothing. The next call runs what has not run or has failed; --again runs everything. Without names
+the parts run one after the other. The exit status is 0 if every check passed or was skipped."""
 
 import argparse
 import fnmatch
 import importlib.util
-import json
 import os
 import resource
 import shutil
@@ -31,10 +30,15 @@ from .runner import Runner
 PART_S = 530  # of a limit of 9 minutes, with the time that it takes to begin and to end
 
 
+DEVICE = """
+import holon
+print(holon.cuda.get_device_name(0) if holon.cuda.is_available() else "!" + holon._C.why_no_device())
+"""
+
+
 def device_name():
     """In a process of its own: this one holds no memory of the device, and does not hang with it."""
-    program = "import holon; print(holon.cuda.get_device_name(0) if holon.cuda.is_available() else '!' + holon._C.why_no_device())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", DEVICE], capture_output=True, text=True, timeout=120)
     if done.returncode:
         sys.exit(f"check-device: holon does not load: {done.stderr.strip()}")
     if done.stdout.startswith("!"):
@@ -86,7 +90,8 @@ def summary(part, checks, results, left):
                     print(f"    {found['outcome']}: {found['test']}: {found['detail']}")
     figures = [x for x in results.lines() if "ratio" in x]
     for x in {(x["name"], x["against"]): x for x in figures}.values():
-        print(f"  {x['name']}: {x['value']:.4g} {x['unit']}" + (f", {x['ratio']} of {x['against']}" if x["against"] else ""))
+        ratio = f", {x['ratio']} of {x['against']}" if x["against"] else ""
+        print(f"  {x['name']}: {x['value']:.4g} {x['unit']}{ratio}")
     sys.stdout.flush()
     return not left and all(statuses[c.name]["status"] in FINAL for c in checks)
 

@@ -49,14 +49,22 @@ def distance(x, reference, rows=1 << 24):
 
 def compare(name, ours, theirs, reference, unit):
     """Ours against a reference of higher precision. The bound is what torch's kernel of the same dtype is off by: twice
-    that, since both round in other orders, and a quarter of the dtype's unit roundoff `unit` in the norm (two of them in
-    the largest difference), since torch may happen to be exact. Prints both distances."""
-    assert tuple(ours.shape) == tuple(reference.shape), f"{name}: shape {tuple(ours.shape)}, not {tuple(reference.shape)}"
+    that, since both round in other orders, and a quarter of the dtype's unit roundoff `unit` in the norm (two of them
+    in the largest difference), since torch may happen to be exact. Prints both distances."""
+    assert tuple(ours.shape) == tuple(reference.shape), (
+        f"{name}: shape {tuple(ours.shape)}, not {tuple(reference.shape)}"
+    )
     (norm, most), (their_norm, their_most) = distance(ours, reference), distance(theirs, reference)
-    print(json.dumps({"value": name, "norm": norm, "most": most, "torch_norm": their_norm, "torch_most": their_most}), flush=True)
+    print(
+        json.dumps({"value": name, "norm": norm, "most": most, "torch_norm": their_norm, "torch_most": their_most}),
+        flush=True,
+    )
     # Written so that NaN fails.
     if not (norm <= 2 * their_norm + unit / 4 and most <= 2 * their_most + 2 * unit):
-        sys.exit(f"{name} is off by {norm:.3g} in the norm and by {most:.3g} at most; torch by {their_norm:.3g} and {their_most:.3g}")
+        sys.exit(
+            f"{name} is off by {norm:.3g} in the norm and by {most:.3g} at most; "
+            f"torch by {their_norm:.3g} and {their_most:.3g}"
+        )
 
 
 def twice(name, work):

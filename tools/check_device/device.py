@@ -1,4 +1,5 @@
-"""Part A's first check: the backend loads, and the device computes. Prints what the machine is, a JSON object a line."""
+"""Part A's first check: the backend loads, and the device computes. Prints what the machine is, a JSON object a
+line."""
 
 import importlib.util
 import json

@@ -13,14 +13,16 @@ from .runner import Check
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What everything else rests on comes first; files that are not named here come last. The conformance table's worlds take
-# minutes each: one check each, begun early.
-FIRST = """test_runtime test_memory test_elementwise test_matmul test_attention test_reduce test_norm test_softmax test_loss
-test_training test_conformance test_graph test_recordings test_fused test_optim test_index test_copy test_tensor test_random
-test_pinned test_every_op test_conv test_pool test_rnn test_sort test_boxing test_point_to_point test_example""".split()
+# What everything else rests on comes first; files that are not named here come last. The conformance table's worlds
+# take minutes each: one check each, begun early.
+FIRST = """
+test_runtime test_memory test_elementwise test_matmul test_attention test_reduce test_norm test_softmax test_loss
+test_training test_conformance test_graph test_recordings test_fused test_optim test_index test_copy test_tensor
+test_random test_pinned test_every_op test_conv test_pool test_rnn test_sort test_boxing test_point_to_point
+test_example""".split()
 WORLDS = ("one_rank", "two_ranks", "2x2_ranks", "two_of_three_ranks", "three_ranks")
-# They test the emulator, or the documents and the build of a whole tree.
-NOT_ON_A_DEVICE = ("test_resources", "test_order", "test_support", "test_check_device")
+OF_TOOLS = ("test_check_device", "test_pack")  # this one, and what it comes in
+OF_THE_EMULATOR = ("test_resources", "test_order", "test_support")  # what they judge is not the device's
 SANITIZED = ("attention", "rows", "ordered")  # sanitized.py
 PROFILERS = {
     "ncu": "--profile-from-start off --target-processes all --set basic --launch-count 400 --log-file {folder}/ncu.txt",
@@ -35,9 +37,8 @@ def module(name, *arguments):
 def part_a(options):
     """The backend loads, and tests/cuda passes on the device."""
     yield Check("device", module("device"), 120)
-    files = {p.stem: p for p in (ROOT / "tests/cuda").glob("test_*.py")}
-    if not options.emulated:
-        files = {name: p for name, p in files.items() if name not in NOT_ON_A_DEVICE}
+    left_out = OF_TOOLS + (() if options.emulated else OF_THE_EMULATOR)
+    files = {p.stem: p for p in (ROOT / "tests/cuda").glob("test_*.py") if p.stem not in left_out}
     for name in [n for n in FIRST if n in files] + sorted(files.keys() - {*FIRST}):
         if name == "test_conformance":
             for world in WORLDS:
@@ -81,7 +82,6 @@ def part_d(options):
     small, folder = ["--small"] * options.small, options.results / "D"
     for mode, env in MODES.items():
         yield Check(f"training, {mode}", module("curves", *small, "--folder", folder, mode), 120, env)
-    yield Check("curves agree", module("curves", *small, "--folder", folder, "compare"), 60)
     reason = "" if options.torch else "this Python has no torch, whose profiler lists kernels"
     for kind in ("compiled", "eager"):
         command = module("profile_step", *small, "--folder", folder, "torch", kind)

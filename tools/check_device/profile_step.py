@@ -1,9 +1,9 @@
 """Part D: where the time of a GPT-2 training step goes, by kernel.
 
-  python -m check_device.profile_step [--small] --folder FOLDER torch compiled|eager
-      by PyTorch's profiler, which sees the kernels of the whole process; a table goes to FOLDER
-  nsys ... python -m check_device.profile_step [--small] nsys|ncu compiled|eager
-      the steps that NVIDIA's profilers are to look at, between cuProfilerStart and cuProfilerStop"""
+python -m check_device.profile_step [--small] --folder FOLDER torch compiled|eager
+    by PyTorch's profiler, which sees the kernels of the whole process; a table goes to FOLDER
+nsys ... python -m check_device.profile_step [--small] nsys|ncu compiled|eager
+    the steps that NVIDIA's profilers are to look at, between cuProfilerStart and cuProfilerStop"""
 
 import argparse
 import ctypes
@@ -42,7 +42,10 @@ def by_torch(step, kind, folder):
         for us, share, count, name in rows:
             file.write(f"{us:10.1f} us {share:6.1%} {count:8.1f} x {name}\n")
     for us, share, count, name in rows[:25]:
-        print(json.dumps({"kernel": name[:200], "us_a_step": round(us, 1), "share": round(share, 4), "calls": count}), flush=True)
+        print(
+            json.dumps({"kernel": name[:200], "us_a_step": round(us, 1), "share": round(share, 4), "calls": count}),
+            flush=True,
+        )
     assert rows, "the profiler saw no kernel"
 
 

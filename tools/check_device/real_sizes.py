@@ -1,10 +1,9 @@
 """Part B: kernels at the sizes of real models, against torch.  python -m check_device.real_sizes [--small] CHECK
 
-Each is compared with a reference in float32 or float64 by the bound of against_torch.compare(), and gives the same bits in a
-second call. --small is for the emulator: the same lines at sizes of a second."""
+Each is compared with a reference in float32 or float64 by the bound of against_torch.compare(), and gives the same bits
+in a second call. --small is for the emulator: the same lines at sizes of a second."""
 
 import argparse
-import sys
 
 BFLOAT16, FLOAT32 = 2.0**-9, 2.0**-24  # unit roundoffs
 
@@ -147,7 +146,13 @@ def long_rows(rows, columns):
         (gradient,) = torch.autograd.grad(want, [z], want.detach())
         # dy = y makes dx nearly cancel: bounded by the size of its terms, not of their sum.
         assert float((to_torch(dx[row]).double() - gradient).abs().max()) < 16 * BFLOAT16, f"layer_norm's dx, row {row}"
-        compare(f"layer_norm, row {row}", to_torch(y[row]), torch.nn.functional.layer_norm(x[row], [columns]), want.detach(), BFLOAT16)
+        compare(
+            f"layer_norm, row {row}",
+            to_torch(y[row]),
+            torch.nn.functional.layer_norm(x[row], [columns]),
+            want.detach(),
+            BFLOAT16,
+        )
     del y, dx
     total = to_torch(ours.detach().sum(0))
     compare("sums of columns", total, x.sum(0), x[0].double() * (rows - 2), BFLOAT16)
@@ -162,12 +167,16 @@ def long_copies(rows, columns):
     x = (torch.arange(rows * columns, device=DEVICE) % 127).to(torch.int8).reshape(rows, columns)
     ours = to_holon(x)
     assert same_bits(to_torch(ours.t().contiguous()), x.t().contiguous()), "a transposed copy"
-    assert same_bits(to_torch(ours[rows - 3 :, 1::2].contiguous()), x[rows - 3 :, 1::2].contiguous()), "a slice at the end"
+    assert same_bits(to_torch(ours[rows - 3 :, 1::2].contiguous()), x[rows - 3 :, 1::2].contiguous()), (
+        "a slice at the end"
+    )
     index = torch.tensor([rows - 1, 0, rows // 2], device=DEVICE)
     assert same_bits(to_torch(flow.index_select(ours, 0, to_holon(index))), x[index]), "index_select"
     assert same_bits(to_torch(flow.cat([ours[: rows // 2], ours[rows // 2 :]])), x), "cat"
     ours[rows - 1] = 1
-    assert to_torch(ours[rows - 1].contiguous()).eq(1).all() and same_bits(to_torch(ours[: rows - 1]), x[: rows - 1]), "a row is set"
+    assert to_torch(ours[rows - 1].contiguous()).eq(1).all() and same_bits(to_torch(ours[: rows - 1]), x[: rows - 1]), (
+        "a row is set"
+    )
 
 
 def checks(small):

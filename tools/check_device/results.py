@@ -1,6 +1,6 @@
 """FOLDER/A.jsonl: what the checks of a part found, one JSON object a line, on the disk before the next begins.
 
-  {"check": NAME, "status": "passed", "failed", "crashed", "timeout", "skipped" or "cut off", "seconds": ..., "detail": ...}
+  {"check": NAME, "status": "passed", "failed", "crashed", "timeout", "skipped" or "cut off", "seconds": ...}
   {"check": NAME, ...}   what a check found while it ran: figures, tests that failed
 
 The last line with a status is the check's. A line that a crash of the machine cut short is ignored."""

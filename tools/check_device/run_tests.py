@@ -1,10 +1,10 @@
-"""Runs tests in processes of pytest's that end with the first test that crashes, hangs or loses the device, each going on
-after it:
+"""Runs tests in processes of pytest's that end with the first test that crashes, hangs or loses the device, each going
+on after it:
 
   python -m check_device.run_tests --kept FILE [--limit SECONDS] TEST...
 
-FILE keeps what has run: a second call runs the rest, and again what failed. Prints a JSON object for each test that did not
-pass, and one with the counts."""
+FILE keeps what has run: a second call runs the rest, and again what failed. Prints a JSON object for each test that did
+not pass, and one with the counts."""
 
 import argparse
 import json
@@ -49,7 +49,8 @@ def run_once(tests, kept, limit_s):
     command += ["-p", "check_device.test_lines", *tests]
     env = os.environ | {"CHECK_DEVICE_KEPT": str(kept)}
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=sys.stderr, start_new_session=True)
-    # It has a group of its own, so that it can be ended with all it has started; whoever ends this process ends it, too.
+    # It has a group of its own, so that it can be ended with all it has started; whoever ends this process ends it,
+    # too.
     signal.signal(signal.SIGABRT, lambda *_: (os.killpg(process.pid, signal.SIGKILL), os._exit(1)))
     size, since = -1, time.monotonic()
     while process.poll() is None:

@@ -36,7 +36,9 @@ def stop(process):
 
 
 def last_line(path):
-    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    """What it says of an error: figures are in the results."""
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
+    lines = [line for line in lines if line and not line.startswith("{")]
     return lines[-1][:500] if lines else ""
 
 
@@ -48,7 +50,8 @@ class Runner:
         self.stopped = False
 
     def run(self, checks):
-        """Runs those that have not passed yet, in their order, as long as there is time. Returns the names of the others."""
+        """Runs those that have not passed yet, in their order, as long as there is time. Returns the names of the
+        others."""
         done = self.results.statuses()
         waiting = [c for c in checks if done.get(c.name, {}).get("status") not in FINAL]
         busy = set()

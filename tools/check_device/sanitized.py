@@ -1,6 +1,7 @@
-"""Part B: what runs under compute-sanitizer, whose memcheck and racecheck fail on a finding. Values are tested elsewhere.
+"""Part B: what runs under compute-sanitizer, whose memcheck and racecheck fail on a finding. Values are tested
+elsewhere.
 
-  compute-sanitizer --tool racecheck python -m check_device.sanitized [--small] CHECK"""
+compute-sanitizer --tool racecheck python -m check_device.sanitized [--small] CHECK"""
 
 import argparse
 
@@ -18,10 +19,12 @@ def draw(*shape, dtype=flow.bfloat16):
 
 
 def attention(small):
-    """Enough heads and rows for both kernels of the forward pass (attention_passes.h takes the larger tile from one block a
-    multiprocessor on), lengths that do not fill the last tile, grouped queries."""
+    """Enough heads and rows for both kernels of the forward pass (attention_passes.h takes the larger tile from one
+    block a multiprocessor on), lengths that do not fill the last tile, grouped queries."""
     functional = flow.nn.functional
-    for b, h, kv, t, d in [(1, 2, 2, 70, 64)] if small else [(2, 2, 2, 200, 64), (6, 12, 4, 264, 64), (1, 4, 2, 200, 128)]:
+    for b, h, kv, t, d in (
+        [(1, 2, 2, 70, 64)] if small else [(2, 2, 2, 200, 64), (6, 12, 4, 264, 64), (1, 4, 2, 200, 128)]
+    ):
         for causal in (True, False):
             forward_and_backward(
                 lambda q, k, v: functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True),

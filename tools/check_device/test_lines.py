@@ -1,5 +1,5 @@
-"""A plugin of pytest's: $CHECK_DEVICE_KEPT gets a line for each test that begins and ends, as run_tests.py reads them. Tests
-that it lists as done, or as begun and not ended, are left out."""
+"""A plugin of pytest's: $CHECK_DEVICE_KEPT gets a line for each test that begins and ends, as run_tests.py reads them.
+Tests that it lists as done, or as begun and not ended, are left out."""
 
 import os
 import sys
