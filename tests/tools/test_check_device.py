@@ -14,6 +14,7 @@ from harness.ranks import ROOT
 
 sys.path.insert(0, str(ROOT / "tools"))
 from check_device import run_tests  # noqa: E402
+from check_device.benchmark import benchmark  # noqa: E402
 from check_device.results import Results  # noqa: E402
 from check_device.runner import Check, Runner  # noqa: E402
 
@@ -40,7 +41,6 @@ def test_what_crashes_or_hangs_costs_one_line(tmp_path):
         check("crashes", CRASH),
         check("hangs", HANG, limit_s=2),
         check("fails", "import sys; sys.exit('what was wrong')"),
-        check("cannot run", "print('no such tool'); raise SystemExit(77)"),
         check("is not run", "raise SystemExit(1)", skip="there is no torch"),
         check("has the environment", "import os; assert os.environ['SETTING'] == 'x'", env={"SETTING": "x"}),
     ]
@@ -52,10 +52,7 @@ def test_what_crashes_or_hangs_costs_one_line(tmp_path):
     status, detail = found["hangs"]
     assert status == "timeout" and detail.startswith("more than 2 s")
     assert found["fails"] == ("failed", "what was wrong")
-    assert found["cannot run"] == ("skipped", "no such tool") and found["is not run"] == (
-        "skipped",
-        "there is no torch",
-    )
+    assert found["is not run"] == ("skipped", "there is no torch")
     assert "before it" in (tmp_path / "A/crashes.log").read_text()
     assert "File" in (tmp_path / "A/hangs.log").read_text()  # where it was, by Python's fault handler
 
@@ -70,11 +67,27 @@ def test_a_second_call_runs_what_did_not_pass(tmp_path):
 
     found, _ = run(tmp_path, list(checks(False)))
     assert (found["passes"][0], found["crashes"][0]) == ("passed", "crashed")
-    found, _ = run(tmp_path, list(checks(True)))
+    # What has never run comes before what has failed.
+    new = check("new", f"open({str(ran)!r}, 'a').write('new ')")
+    found, _ = run(tmp_path, [*checks(True), new])
     assert (found["passes"][0], found["crashes"][0]) == ("passed", "passed")
-    assert ran.read_text() == "passes crashes crashes "
-    run(tmp_path, list(checks(True)))
-    assert ran.read_text() == "passes crashes crashes "
+    assert ran.read_text() == "passes crashes new crashes "
+    run(tmp_path, [*checks(True), new])
+    assert ran.read_text() == "passes crashes new crashes "
+
+
+def test_what_was_skipped_runs_once_it_can(tmp_path):
+    assert run(tmp_path, [check("a", "", skip="no torch")])[0] == {"a": ("skipped", "no torch")}
+    assert run(tmp_path, [check("a", "")])[0] == {"a": ("passed", "")}
+
+
+def test_again_runs_what_has_passed(tmp_path):
+    """And what it finds is told from what the first run found."""
+    for i in range(2):
+        line = f"print('{{\"value\": {i}}}')"
+        Runner(Results(tmp_path, "A"), time.monotonic() + 60, 1, lambda text: None).run([check("a", line)], again=True)
+    assert [x["value"] for x in Results(tmp_path, "A").lines() if "value" in x] == [0, 1]
+    assert Results(tmp_path, "A").last_run("a") == [{"check": "a", "value": 1}]
 
 
 def test_figures_are_kept_as_they_come(tmp_path):
@@ -94,6 +107,7 @@ def test_a_line_that_was_cut_short_spoils_no_other(tmp_path):
     assert {name: line["status"] for name, line in results.statuses().items()} == {"a": "passed", "c": "failed"}
 
 
+@pytest.mark.slow
 def test_a_part_ends_in_time(tmp_path):
     start = time.monotonic()
     found, left = run(tmp_path, [check("long", HANG, limit_s=600), check("next", "")], seconds=8)
@@ -189,6 +203,7 @@ def run_file(tmp_path, text, limit_s=5, path=()):
     return done, found, lines[-1]
 
 
+@pytest.mark.slow
 def test_tests_after_a_crash_and_a_hang_run(tmp_path):
     done, found, last = run_file(tmp_path, TESTS.format(hanging="time.sleep(600)"))
     assert done.returncode == 1 and "3 of 8 tests did not pass" in done.stderr
@@ -232,6 +247,7 @@ def test_a_file_without_tests_is_an_error(tmp_path, text, says):
     assert done.returncode == 1 and says in done.stderr and last["tests"] == {}
 
 
+@pytest.mark.slow
 def test_crashes_without_end_are_given_up(tmp_path):
     text = "import os, pytest\n@pytest.mark.parametrize('i', range(60))\ndef test_it(i): os._exit(3)\n"
     done, found, _ = run_file(tmp_path, text)
@@ -267,3 +283,33 @@ Runner(Results(folder, "A"), time.monotonic() + 300).run([Check("tests", command
         time.sleep(0.05)
     assert not alive(pid)
     assert not Results(tmp_path, "A").statuses()  # it will run again
+
+
+def test_lines_of_the_benchmark(monkeypatch, capsys):
+    """Figures are printed as they come, before a child that crashes after them is reported."""
+    program = benchmark()
+    measured = {
+        "holon": [["copy float32", 1.0, 8.0, "B/s"], ["add float32", 2.0, 8.0, "B/s"], ["AdamW step", 0.5, 1, "s"]],
+        "torch": [["add float32", 3.0, 8.0, "B/s"], ["AdamW step, fused AdamW", 0.25, 1, "s"]],
+    }
+
+    def figures(python, module, group, smoke, env):
+        yield from measured[module]
+        if module == "torch":
+            raise RuntimeError("torch crashed")
+
+    monkeypatch.setattr(program, "figures", figures)
+    monkeypatch.setattr(program, "torch_has_cuda", lambda python: True)
+    monkeypatch.setenv("HOLON_BENCH_TORCH_PYTHON", sys.executable)
+    with pytest.raises(RuntimeError, match="torch crashed"):
+        program.measure("memory", "NVIDIA H200", False, {})
+    lines = [tuple(json.loads(line).values()) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        ("cuda copy float32", 8.0, "B/s", None, None),
+        ("cuda add float32", 4.0, "B/s", "copy in the same run", 0.5),
+        ("cuda AdamW step", 0.5, "s", None, None),
+        ("cuda add float32", 4.0, "B/s", "PyTorch", 1.5),
+        ("cuda AdamW step", 0.5, "s", "PyTorch, fused AdamW", 0.5),
+    ]
+    program.against_device("NVIDIA H200", ["matmul tf32 8192", 1.0, 99e12, "FLOP/s"], None)
+    assert json.loads(capsys.readouterr().out)["ratio"] == 0.2

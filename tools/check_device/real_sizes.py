@@ -4,12 +4,14 @@ Each is compared with a reference in float32 or float64 by the bound of against_
 in a second call. --small is for the emulator: the same lines at sizes of a second."""
 
 import argparse
+import contextlib
 
 BFLOAT16, FLOAT32 = 2.0**-9, 2.0**-24  # unit roundoffs
 
 
 def attention(shape, kv_heads, causal):
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from .against_torch import compare, draw, flow, generator, to_holon, to_torch, twice
 
@@ -26,11 +28,14 @@ def attention(shape, kv_heads, causal):
         return [to_torch(x) for x in (y, *flow.autograd.grad([y], inputs, [to_holon(dy)]))]
 
     def with_torch(dtype):
-        """In float32 torch's products are those of float32: TF32 is off unless a program asks for it."""
+        """bfloat16 by the kernel that torch chooses; float32 by plain products, which TF32 has no part in unless a
+        program asks for it."""
+        exact = dtype == torch.float32
         parts = []
-        for i in range(b):  # float32 needs t x t of memory for each head
+        for i in range(b):  # plain products need t x t of memory for each head
             inputs = [x[i : i + 1].to(dtype).requires_grad_() for x in (q, k, v)]
-            y = functional.scaled_dot_product_attention(*inputs, **options)
+            with sdpa_kernel(SDPBackend.MATH) if exact else contextlib.nullcontext():
+                y = functional.scaled_dot_product_attention(*inputs, **options)
             parts.append([y.detach(), *torch.autograd.grad(y, inputs, dy[i : i + 1].to(dtype))])
         return [torch.cat(x) for x in zip(*parts)]
 

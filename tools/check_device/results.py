@@ -9,7 +9,7 @@ import json
 import os
 import threading
 
-FINAL = ("passed", "skipped")  # the next call does not repeat these
+GOOD = ("passed", "skipped")
 
 
 class Results:
@@ -48,6 +48,13 @@ class Results:
     def statuses(self):
         """{check: its last line with a status}"""
         return {line["check"]: line for line in self.lines() if "status" in line}
+
+    def last_run(self, check):
+        """What its last run found, which its line with the status ends."""
+        lines = [line for line in self.lines() if line["check"] == check]
+        ends = [i for i, line in enumerate(lines) if "status" in line]
+        begin = ends[-2] + 1 if len(ends) > 1 else 0
+        return lines[begin : ends[-1]] if ends else lines
 
 
 def _ends_a_line(file):

@@ -9,9 +9,6 @@ import time
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
-from .results import FINAL
-
-SKIPPED = 77  # the exit status of a check that cannot run here; the last line that it prints says why
 LEAST_S = 5  # with less time left in the part no check begins
 GRACE_S = 3  # after SIGABRT, at which Python prints where it is
 
@@ -49,11 +46,15 @@ class Runner:
         self.lock = threading.Lock()
         self.stopped = False
 
-    def run(self, checks):
-        """Runs those that have not passed yet, in their order, as long as there is time. Returns the names of the
-        others."""
-        done = self.results.statuses()
-        waiting = [c for c in checks if done.get(c.name, {}).get("status") not in FINAL]
+    def run(self, checks, again=False):
+        """Runs those that have not passed yet, in their order but those that have never run first, as long as there is
+        time. Returns the names of what is left."""
+        if again:
+            for check in checks:
+                self.results.log(check.name).with_suffix(".tests").unlink(missing_ok=True)
+        done = {} if again else {name: line["status"] for name, line in self.results.statuses().items()}
+        waiting = [c for c in checks if done.get(c.name) != ("skipped" if c.skip else "passed")]
+        waiting.sort(key=lambda c: c.name in done)
         busy = set()
         with ThreadPoolExecutor(self.workers) as pool:
             try:
@@ -92,29 +93,29 @@ class Runner:
     def status_of(self, check):
         limit_s, log = min(check.limit_s, self.left()), self.results.log(check.name)
         env = os.environ | {"PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1"} | check.env
-        with open(log, "wb") as output:
-            with self.lock:
-                if self.stopped:
-                    return "cut off", ""
-                process = subprocess.Popen(
-                    [str(c) for c in check.command],
-                    env=env,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=output,
-                    start_new_session=True,
-                )
-                self.running.add(process)
-            reader = threading.Thread(target=self.keep_lines, args=(check, process.stdout, output), daemon=True)
-            reader.start()
-            try:
-                code = process.wait(limit_s)
-            except subprocess.TimeoutExpired:
-                code = None
-            stop(process)  # what it has left running, too
-            reader.join(GRACE_S)
-            with self.lock:
-                self.running.discard(process)
+        log.unlink(missing_ok=True)
+        with self.lock, open(log, "ab") as output:
+            if self.stopped:
+                return "cut off", ""
+            process = subprocess.Popen(
+                [str(c) for c in check.command],
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+            )
+            self.running.add(process)
+        reader = threading.Thread(target=self.keep_lines, args=(check, process.stdout, log), daemon=True)
+        reader.start()
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        stop(process)  # what it has left running, too
+        reader.join(GRACE_S)
+        with self.lock:
+            self.running.discard(process)
         if code is None and limit_s < check.limit_s:
             return "cut off", f"the part's time ended after {limit_s:.0f} s: another call goes on"
         if code is None:
@@ -123,13 +124,13 @@ class Runner:
             return "crashed", f"{signal.Signals(-code).name}; the end of {log.name}: {last_line(log)}"
         if code == 0:
             return "passed", ""
-        return ("skipped" if code == SKIPPED else "failed"), last_line(log) or f"exit status {code}"
+        return "failed", last_line(log) or f"exit status {code}"
 
-    def keep_lines(self, check, stream, output):
+    def keep_lines(self, check, stream, log):
         """What the check prints goes to its log, and lines that are JSON objects to the results, as they come."""
         for text in stream:
-            output.write(text)
-            output.flush()
+            with open(log, "ab") as output:
+                output.write(text)
             try:
                 line = json.loads(text)
             except ValueError:

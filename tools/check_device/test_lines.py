@@ -15,6 +15,8 @@ LOST = 99  # the exit status after an error that no later call of CUDA's survive
 def note(*words):
     with open(KEPT, "a") as file:
         file.write("\t".join(words) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def pytest_collection_modifyitems(config, items):
