@@ -159,11 +159,17 @@ def describe(folder, pythons):
     }
 
 
+def of_nobody(info):
+    info.uid = info.gid = 0
+    info.uname = info.gname = "root"
+    return info
+
+
 def archive(folder, target):
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_suffix(".part")
     with tarfile.open(part, "w:xz", preset=9) as tar:
-        tar.add(folder, folder.name, filter=lambda info: info.replace(uid=0, gid=0, uname="root", gname="root"))
+        tar.add(folder, folder.name, filter=of_nobody)
     size = part.stat().st_size
     if size > MAX_BYTES:
         part.unlink()
