@@ -76,22 +76,24 @@ def install_python(root):
 def bare(archive, tmp_path_factory):
     """A function that runs a command in the root: arguments -> the finished process."""
     root = tmp_path_factory.mktemp("bare")
-    for name in ("tmp", "dev/shm", "work"):
+    for name in ("tmp", "dev/shm", "work", "proc"):
         (root / name).mkdir(parents=True)
     (root / "dev/null").touch()
     install_python(root)
     with tarfile.open(archive) as tar:
         tar.extractall(root)
-    change = ["chroot"] if os.geteuid() == 0 else ["unshare", "--map-root-user", "chroot"]
-    said = {"PATH": "/usr/bin:/bin", "HOME": "/tmp", "OMP_NUM_THREADS": "1"}
+    # With /proc, by which the loader finds where a program is.
+    enter = 'mount --rbind /proc "$0/proc" && exec chroot "$0" "$@"'
+    said = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": "/tmp", "OMP_NUM_THREADS": "1"}
 
     def run(*command, **extra):
-        return subprocess.run([*change, root, *command], env=said | extra, capture_output=True, text=True, timeout=600)
+        change = ["/usr/bin/unshare", "--map-root-user", "--mount", "/bin/sh", "-c", enter, root]
+        return subprocess.run([*change, *command], env=said | extra, capture_output=True, text=True, timeout=600)
 
     try:
         done = run("/bin/sh", "-c", "exit 7")
     except FileNotFoundError:
-        pytest.skip("no chroot")
+        pytest.skip("no unshare")
     if done.returncode != 7:
         pytest.skip(f"no other root: {done.stderr.strip()}")
     run.root = root
@@ -139,8 +141,8 @@ def test_check_device(bare):
     assert [(line["check"], line["status"]) for line in lines if "status" in line] == [
         ("device", "passed"),
         ("test_runtime", "passed"),
-        ("test_sort", "passed"),
         ("test_conformance[one_rank]", "passed"),
+        ("test_sort", "passed"),
     ]
     counts = {line["check"]: line["tests"] for line in lines if "tests" in line}
     assert counts["test_runtime"]["passed"] > 5 and counts["test_conformance[one_rank]"] == {"passed": 1}
