@@ -59,6 +59,7 @@ def install_python(root):
     found = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, check=True).stdout.strip()
     site = root / Path(found).relative_to("/")
     numpy = Path(importlib.util.find_spec("numpy").origin).parent
+    (site / "nvidia/cu13/lib").mkdir(parents=True)
     shutil.copytree(numpy, site / "numpy", ignore=shutil.ignore_patterns("tests", "__pycache__"))
     if (libs := numpy.with_name("numpy.libs")).exists():
         shutil.copytree(libs, site / "numpy.libs")
@@ -144,6 +145,8 @@ def test_check_device(bare):
         ("test_conformance[one_rank]", "passed"),
         ("test_sort", "passed"),
     ]
+    # Where programs in C++ find NVIDIA's libraries.
+    assert os.readlink(bare.root / "holon-pack/nvidia").endswith("-packages/nvidia")
     counts = {line["check"]: line["tests"] for line in lines if "tests" in line}
     assert counts["test_runtime"]["passed"] > 5 and counts["test_conformance[one_rank]"] == {"passed": 1}
 

@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from .parts import PARTS
+from .parts import PARTS, ROOT
 from .results import GOOD, Results
 from .runner import Runner
 
@@ -56,6 +56,17 @@ def options_of(args):
     args.torch = importlib.util.find_spec("torch") is not None
     print(f"check-device: {name}, results in {args.results}", flush=True)
     return args
+
+
+def link_packages():
+    """In a pack: programs in C++ look for NVIDIA's libraries in nvidia/*/lib of the folders above libholon.so. Python's
+    packages, which holon finds by Python's path, are elsewhere."""
+    packages, link = importlib.util.find_spec("nvidia"), ROOT / "nvidia"
+    if packages and (ROOT / "pack.json").exists() and not link.is_symlink():
+        try:
+            link.symlink_to(next(iter(packages.submodule_search_locations)))
+        except OSError as error:
+            print(f"check-device: programs in C++ may not find NVIDIA's libraries: {error}", flush=True)
 
 
 def workers_of(part, args):
@@ -112,6 +123,7 @@ def main():
         for part in args.parts or PARTS:
             print(*(f"{part} {check.name}" for check in PARTS[part](args)), sep="\n")
         return 0
+    link_packages()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is in the log
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
