@@ -144,7 +144,7 @@ def outside(folder):
                 yield f"{path.relative_to(folder)} needs {name}"
 
 
-def describe(folder, pythons):
+def describe(folder, pythons, backend):
     paths = list(binaries(folder))
     ours = [p for p in paths if p.parent.name != "compiler"]
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
@@ -155,7 +155,7 @@ def describe(folder, pythons):
         "pythons": pythons,
         "glibc": ".".join(map(str, needed_version(paths, "GLIBC"))),
         "libstdc++": "GLIBCXX_" + ".".join(map(str, needed_version(ours, "GLIBCXX"))),
-        "architectures": ARCHITECTURES,
+        "backend": backend.name if backend else f"CUDA, {ARCHITECTURES}",
     }
 
 
@@ -197,7 +197,7 @@ def make(target, pythons, backend=None):
         copy_compilers(folder / "lib/compiler", list(binaries(folder)))
         if missing := list(outside(folder)):
             sys.exit("not in the archive:\n" + "\n".join(missing))
-        about = describe(folder, [run(p, "-c", wheels.DESCRIBE).split("\n")[1] for p in pythons])
+        about = describe(folder, [run(p, "-c", wheels.DESCRIBE).split("\n")[1] for p in pythons], backend)
         (folder / "pack.json").write_text(json.dumps(about, indent=2) + "\n")
         size = archive(folder, target)
     print(f"{target}: {size / 1e6:.1f} MB, Python {' and '.join(about['pythons'])}, glibc {about['glibc']} or newer")
