@@ -83,6 +83,13 @@ def copy_pytest(folder):
         shutil.copy(source, folder / file)
 
 
+def require_libraries(backend):
+    """Where their headers are missing the backend is built without."""
+    data = backend.read_bytes()
+    if missing := [name for name in (b"libcudnn.so.", b"libnccl.so.") if name not in data]:
+        sys.exit(f"{backend.name} was built without {b' and '.join(missing).decode()}: ./dev pack needs their headers")
+
+
 def copy_backend(file, folder):
     folder.mkdir(parents=True)
     run("strip", "-o", folder / file.name, file)
@@ -191,6 +198,7 @@ def make(target, pythons, backend=None):
             copy_backend(backend, folder / "python/holon_cuda")
         else:
             unpack(wheels.wheels_for(dist, pythons[0], cuda=True)[-1], folder / "python")
+            require_libraries(folder / "python/holon_cuda/libholon_cuda.so")
         shutil.rmtree(folder / "python/holon/include", ignore_errors=True)
         copy_programs(folder)
         copy_pytest(folder / "lib/pytest")
