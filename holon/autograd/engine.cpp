@@ -208,8 +208,9 @@ class Run {
     const Later& first = parts[0];
     for (const Later& l : parts) {
       const Tensor& g = l.gradient;
-      if (!l.node || l.at.axis != first.at.axis || l.at.without_axis != first.at.without_axis || g.dtype() != first.gradient.dtype() ||
-          g.spec() != first.gradient.spec() || (g.is_local() && g.device() != first.gradient.device()))
+      if (!l.node || l.at.axis != first.at.axis || l.at.without_axis != first.at.without_axis ||
+          g.dtype() != first.gradient.dtype() || g.spec() != first.gradient.spec() ||
+          (g.is_local() && g.device() != first.gradient.device()))
         return false;
       for (int a = 0; g.is_global() && a < g.nd_sbp().size(); ++a)
         if (g.nd_sbp()[a].is_split(l.at.axis) && !l.at.without_axis) return false;
