@@ -190,7 +190,8 @@ class Run {
       if (parts.empty()) continue;
       if (!sum.defined() && make_whole(parts)) {
         TensorVec grads;
-        for (Later& l : parts) grads.push_back(std::move(l.gradient));
+        for (Later& l : parts)
+          grads.push_back(l.at.without_axis ? unsqueeze(l.gradient, l.at.axis) : std::move(l.gradient));
         sum = cat(grads, parts[0].at.axis);
         continue;
       }
@@ -207,11 +208,12 @@ class Run {
     const Later& first = parts[0];
     for (const Later& l : parts) {
       const Tensor& g = l.gradient;
-      if (!l.node || l.at.axis != first.at.axis || g.dtype() != first.gradient.dtype() ||
-          g.spec() != first.gradient.spec() || (g.is_local() && g.device() != first.gradient.device()))
+      if (!l.node || l.at.axis != first.at.axis || l.at.without_axis != first.at.without_axis ||
+          g.dtype() != first.gradient.dtype() || g.spec() != first.gradient.spec() ||
+          (g.is_local() && g.device() != first.gradient.device()))
         return false;
       for (int a = 0; g.is_global() && a < g.nd_sbp().size(); ++a)
-        if (g.nd_sbp()[a].is_split(l.at.axis)) return false;
+        if (g.nd_sbp()[a].is_split(l.at.axis) && !l.at.without_axis) return false;
     }
     std::vector<const Stretch*> order;
     for (const Later& l : parts) order.push_back(&l.at);

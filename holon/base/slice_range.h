@@ -26,6 +26,7 @@ inline SliceRange slice_range(std::optional<int64_t> start, std::optional<int64_
 struct Stretch {
   int axis;
   int64_t begin, end, size;
+  bool without_axis = false;  // it is one element, and what shows it does not have the axis
 };
 
 }  // namespace holon

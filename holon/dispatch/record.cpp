@@ -56,8 +56,10 @@ class OpNode final : public Node {
   }
 
   std::optional<Stretch> stretch() const override {
-    if (&op_ != &op::slice.def()) return std::nullopt;
-    return stretch_of(AttrReader(op_, attrs_), in_meta_[0].shape);
+    const AttrReader call(op_, attrs_);
+    if (&op_ == &op::slice.def()) return stretch_of(call, in_meta_[0].shape);
+    if (&op_ == &op::select.def()) return element_of(call, in_meta_[0].shape);
+    return std::nullopt;
   }
 
   void free_saved() override {

@@ -11,4 +11,10 @@ std::optional<Stretch> stretch_of(const AttrReader& call, const Dims& whole) {
   return Stretch{axis, range.start, range.start + range.count, whole[axis]};
 }
 
+Stretch element_of(const AttrReader& call, const Dims& whole) {
+  const int axis = normalize_axis(call.i("dim"_attr), whole.size(), call.op().name());
+  const int64_t at = call.i("index"_attr), from = at < 0 ? at + whole[axis] : at;
+  return {axis, from, from + 1, whole[axis], true};
+}
+
 }  // namespace holon

@@ -396,6 +396,10 @@ def test_gradients_of_stretches_are_joined():
     np.testing.assert_array_equal(got, wanted)
     got, wanted = gradient_by_parts(whole, (1, 2, 3), [lambda y: y.sum()])
     np.testing.assert_array_equal(got, wanted + 2)
+    columns = [lambda y, k=k: y[:, k] for k in (3, 0, 1, 5, 4, 2)]
+    for parts in (columns, columns[1:], [columns[1], lambda y: y[:, 1:]], [*columns, columns[0]]):
+        got, wanted = gradient_by_parts(parts, (1, 2, 3, 4, 5, 6, 7))
+        np.testing.assert_array_equal(got, wanted)
     for parts in (
         whole[:2],  # a gap at the end
         [*whole, whole[0]],  # one twice
@@ -407,12 +411,13 @@ def test_gradients_of_stretches_are_joined():
         np.testing.assert_array_equal(got, wanted)
 
 
-def test_a_chunk_gives_its_gradient_back_in_one_piece(tmp_path):
+@pytest.mark.parametrize("parts", ["chunk(3, 1)", "unbind(1)", "permute(1, 0).unbind(0)"])
+def test_a_chunk_gives_its_gradient_back_in_one_piece(tmp_path, parts):
     program = tmp_path / "program.py"
     program.write_text(
         "import holon as flow\n"
-        "x = flow.randn(4, 6, requires_grad=True)\n"
-        "a, b, c = (x * 2).chunk(3, 1)\n"
+        f"x = flow.randn(4, {6 if 'chunk' in parts else 3}, requires_grad=True)\n"
+        f"a, b, c = (x * 2).{parts}\n"
         "(a * b - c).sum().backward()\n"
     )
     done = ranks.run(program, cwd=tmp_path, HOLON_TRACE=tmp_path / "trace.json")
