@@ -240,7 +240,7 @@ HOLON_OP(quantized_expert_swiglu,
       const int expert = r.rule.factor(true), hidden = r.rule.factor(true, r.in[5].shape[2]);
       for (size_t i : {3, 4, 5}) r.rule.in(i, 0, expert);
       r.rule.in(3, 1, hidden), r.rule.in(4, 1, hidden), r.rule.in(5, 2, hidden);
-      for (int a = 0; a + 1 < r.in[0].shape.size(); ++a) add_exchange(r, a, {0, 1, 2}, {0});
+      for (int a = 0; a + 1 < r.in[0].shape.size(); ++a) add_exchange(r, a, {0, 1, 2}, {0}, 0b1);
     })
     .linear_in({2})
     .communicates([](const KernelCall& c) { return rows_are_exchanged(c, 0, 3); })
