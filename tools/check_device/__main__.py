@@ -50,6 +50,8 @@ def device_name():
 
 def options_of(args):
     args.results = args.results.absolute()
+    if library := os.environ.get("HOLON_CUDA_LIBRARY"):
+        os.environ["HOLON_CUDA_LIBRARY"] = os.path.abspath(library)  # tests run in other folders
     name = device_name()
     args.emulated = name == "emulated device"
     args.small = args.small or args.emulated

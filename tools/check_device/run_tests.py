@@ -46,8 +46,9 @@ def forget(kept):
 def run_once(tests, kept, limit_s):
     """Runs pytest; ends it if a test, or the collection, takes longer than limit_s. Returns how it ended."""
     command = [sys.executable, "-m", "pytest", "-q", "-rN", "--tb=short", "--timeout=0", "-p", "no:cacheprovider"]
-    command += ["-p", "check_device.test_lines", *tests]
-    env = os.environ | {"CHECK_DEVICE_KEPT": str(kept)}
+    command += ["-p", "pytest_timeout", "-p", "check_device.test_lines", *tests]
+    # Plugins that a machine happens to have take part in nothing.
+    env = os.environ | {"CHECK_DEVICE_KEPT": str(kept), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=sys.stderr, start_new_session=True)
     # It has a group of its own, so that it can be ended with all it has started; whoever ends this process ends it,
     # too.
