@@ -76,8 +76,8 @@ class Model : public nn::Module {
   void save_pretrained(const FilePath& folder) const;
 
   // Replaces the weights of the products of attention, of MLPs and of experts by small numbers with a scale for each
-  // group, in place, with less memory (holon/nn/quantize.h). Embeddings, norms, biases and routers stay. The weights are
-  // not learned then, and save_pretrained() is an error: state_dict() keeps these numbers, which load_state_dict()
+  // group, in place, with less memory (holon/nn/quantize.h). Embeddings, norms, biases and routers stay. The weights
+  // are not learned then, and save_pretrained() is an error: state_dict() keeps these numbers, which load_state_dict()
   // reads into a model that is quantised alike. Errors: those of nn::quantize(). Collective over the world.
   void quantize(const QuantizeOptions& options = {});
 

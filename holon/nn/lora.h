@@ -42,9 +42,9 @@ class LoraFactor : public Layer<LoraFactor> {
 // product up, so that captures, pipelines and compiled steps have it, too.
 class Lora {
  public:
-  // All other parameters of the tree are frozen. group_size: of products that are quantised. Errors (ValueError), before
-  // anything is changed: no products; options out of range; a product that has an adapter; one whose weight is not of
-  // two axes, unless it is quantised.
+  // All other parameters of the tree are frozen. group_size: of products that are quantised. Errors (ValueError),
+  // before anything is changed: no products; options out of range; a product that has an adapter; one whose weight is
+  // not of two axes, unless it is quantised.
   Lora(Module& module, const std::vector<ProductModule>& products, const LoraOptions& options, int64_t group_size = 0);
 
   // Adds the adapters to the weights, and takes them out again, by a subtraction: as exact as the weights' dtype is.

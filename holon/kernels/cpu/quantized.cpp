@@ -269,8 +269,8 @@ void quantized_linear_input(const Array& dy, const Array& w, QuantizedFormat for
   HOLON_ON_DEVICE(out, quantized_linear_input, dy, w, format, out);
   const int64_t n = w.shape[0], groups = w.shape[1], size = out.shape.back(), k = groups * size;
   HOLON_CHECK(w.ndim() == 3 && out.ndim() == dy.ndim() + 1 && out.shape[out.ndim() - 2] == groups &&
-                  dy.shape.back() == n && w.shape[2] == quantized_block_bytes(size, format) && w.dtype == DType::kUInt8 &&
-                  out.is_contiguous(),
+                  dy.shape.back() == n && w.shape[2] == quantized_block_bytes(size, format) &&
+                  w.dtype == DType::kUInt8 && out.is_contiguous(),
               "quantized_linear_input: {} and a weight {} of {} do not give {}", dy.shape, w.shape, name(format),
               out.shape);
   if (out.numel() == 0) return;
@@ -284,8 +284,8 @@ void quantized_linear_input(const Array& dy, const Array& w, QuantizedFormat for
   const int64_t block = outputs_at_once(k, n, sums.dtype);
   for (int64_t begin = 0; begin < n; begin += block) {
     const int64_t count = std::min(block, n - begin);
-    matmul(given.view({rows, count}, {n, 1}, begin), numbers_of(weight, size, format, begin, count, sums.dtype), sums, 1,
-           begin == 0 ? 0 : 1);
+    matmul(given.view({rows, count}, {n, 1}, begin), numbers_of(weight, size, format, begin, count, sums.dtype), sums,
+           1, begin == 0 ? 0 : 1);
   }
   if (half) from_float(sums.view(out.shape, out.strides), out);
 }

@@ -30,8 +30,8 @@ int multiprocessors();
 // What a block may have of shared memory on the current device, where its kernel asks for it.
 size_t shared_bytes_of_block();
 
-// A stream next to the rank's, for communication in parallel with computation. Each communicator has its own: sums along
-// one axis of ranks do not queue behind those along another.
+// A stream next to the rank's, for communication in parallel with computation. Each communicator has its own: sums
+// along one axis of ranks do not queue behind those along another.
 class CommunicationStream {
  public:
   explicit CommunicationStream(int device_index);
