@@ -46,9 +46,7 @@ def unpack(wheel, folder):
                 continue
             data = z.read(name)
             if target.exists() and target.read_bytes() != data:
-                sys.exit(
-                    f"{name} is not the same in each wheel: build/pack has objects of two configurations; remove it"
-                )
+                sys.exit(f"{name} differs between wheels: sources changed meanwhile, or build/pack is to be removed")
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
             target.chmod(0o755 if z.getinfo(name).external_attr >> 16 & 0o100 else 0o644)
