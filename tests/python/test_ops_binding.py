@@ -200,7 +200,7 @@ def test_the_op_table():
 
 
 def test_every_example_runs():
-    dtypes = ("float32", "float64", "int64", "int32", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
+    dtypes = ("float32", "float64", "int64", "int32", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
     names = {
         **{n: getattr(_C, n) for n in (*dtypes, "placement", "sbp", "tensor")},
         **ops,
