@@ -42,6 +42,13 @@ def launch(program, ranks, timeout=120, cwd=None, arguments=(), **extra):
     return subprocess.run(command, env=environment(**extra), capture_output=True, text=True, timeout=timeout, cwd=cwd)
 
 
+def run_example(path, ranks, *arguments):
+    """Runs a program of examples/ on so many ranks; returns what it has printed."""
+    done = launch(ROOT / "examples" / path, ranks, timeout=240, arguments=arguments)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def run(program, timeout=120, cwd=None, **extra):
     """Runs a Python program as it is, on one rank."""
     return subprocess.run(

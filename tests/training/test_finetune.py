@@ -2,12 +2,10 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
-from harness.ranks import ROOT, environment, free_port
+from harness.ranks import ROOT, run_example
 
 pytest.importorskip("jinja2", reason="the package jinja2 is not installed")
 pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
@@ -94,10 +92,7 @@ def test_on_two_ranks(whole, tmp_path, layout):
     run, losses = whole
     # With tp of what is there; otherwise the ranks make it together.
     given = ["--model", run / "base", "--data", run / "data.jsonl", "--lr", "5e-3"] if "--tp" in layout else []
-    launch = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", "2", "--master_port", free_port()]
-    command = [*launch, ROOT / "examples/finetune/finetune.py", tmp_path, *given, *SMALL, *layout]
-    done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_example("finetune/finetune.py", 2, tmp_path, *given, *SMALL, *layout)
     found = np.loadtxt(tmp_path / "losses.txt")
     np.testing.assert_allclose(found[:3], losses[:3], rtol=1e-5)
     np.testing.assert_allclose(found, losses, rtol=5e-3)
@@ -106,19 +101,7 @@ def test_on_two_ranks(whole, tmp_path, layout):
 @pytest.mark.slow
 def test_on_another_layout(tmp_path):
     def run(*options):
-        launch = [
-            sys.executable,
-            "-m",
-            "holon.distributed.launch",
-            "--nproc_per_node",
-            "2",
-            "--master_port",
-            free_port(),
-        ]
-        command = [*launch, ROOT / "examples/finetune/finetune.py", tmp_path, *options]
-        done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_example("finetune/finetune.py", 2, tmp_path, *options)
 
     run(*[*SMALL, "--steps", "5", "--dp", "2"])
     before = np.loadtxt(tmp_path / "losses.txt")

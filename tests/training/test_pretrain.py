@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from harness.ranks import ROOT, environment, free_port
+from harness.ranks import ROOT, run_example
 
 SMALL = (
     "--depth 2 --length 48 --rows 4 --batch-tokens 384 --steps 10 --evaluate-every 5 --save-every 3 --sample 8".split()
@@ -77,29 +77,14 @@ def test_the_dial(program):
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [["--dp", "2"], ["--tp", "2"]], ids=["dp", "tp"])
 def test_on_two_ranks(whole, tmp_path, layout):
-    launch = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", "2", "--master_port", free_port()]
-    command = [*launch, ROOT / "examples/pretrain/pretrain.py", tmp_path, *TEXT, *SMALL, *layout]
-    done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_example("pretrain/pretrain.py", 2, tmp_path, *TEXT, *SMALL, *layout)
     np.testing.assert_allclose(np.loadtxt(tmp_path / "losses.txt"), whole[1], rtol=2e-3)
 
 
 @pytest.mark.slow
 def test_on_another_layout(tmp_path):
     def run(*options):
-        launch = [
-            sys.executable,
-            "-m",
-            "holon.distributed.launch",
-            "--nproc_per_node",
-            "2",
-            "--master_port",
-            free_port(),
-        ]
-        command = [*launch, ROOT / "examples/pretrain/pretrain.py", tmp_path, *options]
-        done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_example("pretrain/pretrain.py", 2, tmp_path, *options)
 
     run(*[*TEXT, *SMALL, "--steps", "5", "--dp", "2"])
     before = np.loadtxt(tmp_path / "losses.txt")

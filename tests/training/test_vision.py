@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from harness.ranks import ROOT, environment, free_port
+from harness.ranks import ROOT, run_example
 
 Image = pytest.importorskip("PIL.Image", reason="the package Pillow is not installed")
 
@@ -101,20 +101,7 @@ def test_an_interrupted_run_continues(program, images, whole, tmp_path, monkeypa
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [["--dp", "2"], ["--tp", "2"]], ids=["dp", "tp"])
 def test_on_two_ranks(images, whole, tmp_path, layout):
-    launch = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", "2", "--master_port", free_port()]
-    command = [
-        *launch,
-        ROOT / "examples/vision/vision.py",
-        tmp_path,
-        "--images",
-        images,
-        "--depth",
-        "2",
-        *SMALL,
-        *layout,
-    ]
-    done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_example("vision/vision.py", 2, tmp_path, "--images", images, "--depth", "2", *SMALL, *layout)
     found = np.loadtxt(tmp_path / "losses.txt")
     np.testing.assert_allclose(found[:3], whole[1][:3], rtol=1e-4)
     np.testing.assert_allclose(found, whole[1], rtol=5e-3)
@@ -123,19 +110,7 @@ def test_on_two_ranks(images, whole, tmp_path, layout):
 @pytest.mark.slow
 def test_on_another_layout(images, tmp_path):
     def run(*options):
-        launch = [
-            sys.executable,
-            "-m",
-            "holon.distributed.launch",
-            "--nproc_per_node",
-            "2",
-            "--master_port",
-            free_port(),
-        ]
-        command = [*launch, ROOT / "examples/vision/vision.py", tmp_path, *options]
-        done = subprocess.run([str(c) for c in command], env=environment(), capture_output=True, text=True, timeout=240)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return run_example("vision/vision.py", 2, tmp_path, *options)
 
     run(*["--images", images, *SMALL, "--depth", "2", "--epochs", "1", "--dp", "2"])
     before = np.loadtxt(tmp_path / "losses.txt")

@@ -8,6 +8,7 @@
 #include "holon/cost/machine.h"
 #include "holon/dispatch/signature.h"
 #include "holon/graph/ir/node_kind.h"
+#include "holon/graph/ir/signatures.h"
 
 namespace holon::graph {
 
@@ -24,17 +25,8 @@ Dims part_shape(const Value& v) { return part_shape(v, v.spec); }
 // Of a node whose kernel may bring inputs together itself: how it reads them.
 SmallVec<const GlobalSpec*, 4> read_as(const Graph& g, const Node& n) {
   if (!n.op->communicates || !g.value(n.out[0]).spec) return {};
-  SmallVec<Meta, 4> in, out;
-  SmallVec<const GlobalSpec*, 4> in_specs, out_specs;
-  for (ValueId v : n.in) {
-    in.push_back(v == kNoValue ? Meta{} : Meta{g.value(v).shape, g.value(v).dtype});
-    in_specs.push_back(v == kNoValue ? nullptr : g.value(v).spec);
-  }
-  for (ValueId v : n.out) {
-    out.push_back({g.value(v).shape, g.value(v).dtype});
-    out_specs.push_back(g.value(v).spec);
-  }
-  return holon::read_as(signatures_of(*n.op, n.attrs, in, out), in_specs, out_specs);
+  const NodeCall call(g, n);
+  return holon::read_as(signatures_of(*n.op, n.attrs, call.in, call.out), call.in_specs, call.out_specs);
 }
 
 }  // namespace

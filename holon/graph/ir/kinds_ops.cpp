@@ -51,10 +51,7 @@ bool has_signature(const OpDef& op, const Attrs& attrs, std::span<const Meta> in
   return true;
 }
 
-bool has_signature(const Graph& g, const Node& n) {
-  if (!g.value(n.out[0]).spec) return true;
-  SmallVec<Meta, 4> in, out;
-  SmallVec<const GlobalSpec*, 4> in_specs, out_specs;
+NodeCall::NodeCall(const Graph& g, const Node& n) {
   for (ValueId v : n.in) {
     in.push_back(v == kNoValue ? Meta{} : Meta{g.value(v).shape, g.value(v).dtype});
     in_specs.push_back(v == kNoValue ? nullptr : g.value(v).spec);
@@ -63,7 +60,12 @@ bool has_signature(const Graph& g, const Node& n) {
     out.push_back({g.value(v).shape, g.value(v).dtype});
     out_specs.push_back(g.value(v).spec);
   }
-  return has_signature(*n.op, n.attrs, in, out, in_specs, out_specs);
+}
+
+bool has_signature(const Graph& g, const Node& n) {
+  if (!g.value(n.out[0]).spec) return true;
+  const NodeCall call(g, n);
+  return has_signature(*n.op, n.attrs, call.in, call.out, call.in_specs, call.out_specs);
 }
 
 namespace {

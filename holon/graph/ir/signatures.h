@@ -3,9 +3,17 @@
 
 #include <span>
 
+#include "holon/base/small_vec.h"
 #include "holon/graph/ir/graph.h"
 
 namespace holon::graph {
+
+// What a node's op is given and gives. Absent inputs have an empty meta and no spec, local values no spec.
+struct NodeCall {
+  NodeCall(const Graph& g, const Node& n);
+  SmallVec<Meta, 4> in, out;
+  SmallVec<const GlobalSpec*, 4> in_specs, out_specs;
+};
 
 // Whether the op runs on inputs of these specs without boxing and gives outputs of those. in_specs[i] is nullptr for an
 // absent input. Pre: the metas are what the op infers.
