@@ -6,8 +6,9 @@ On one rank with two threads, against transformers in PyTorch on the same config
 makes it, of which the faster counts; ours eager and as an nn.Graph, likewise. On two and four ranks of one thread
 against FSDP2 (data parallel; ours also with optimizer states in shards) and DTensor (tensor parallel). Each side runs
 as processes of this script: ours, and --peer in the Python that $HOLON_BENCH_TORCH_PYTHON names. Without transformers
-the comparison is left out (ratio null). Then decoding with weights of 4 bits, against llama.cpp (decode.py).
-$HOLON_BENCH_MODELS names the rows to run, by a part of their names.
+the comparison is left out (ratio null). Then a token of greedy decoding, one row, against transformers' generate(); and
+with weights of 4 bits, against llama.cpp (decode.py). $HOLON_BENCH_MODELS names the rows to run, by a part of their
+names.
 """
 
 import json
@@ -98,10 +99,27 @@ def median_seconds(step, name):
     return statistics.median(times)
 
 
+def token_seconds(generate):
+    """generate(n) makes n tokens: what those after the first few take."""
+    few, many = 8, 40
+
+    def seconds(n):
+        start = time.perf_counter()
+        generate(n)
+        return time.perf_counter() - start
+
+    seconds(few)
+    return statistics.median(seconds(many) - seconds(few) for _ in range(5)) / (many - few)
+
+
 def ours(name, mode, half, layout):
     import holon as flow
 
     model = flow.models.from_config(MODELS[name][0], **layout)
+    if mode in ("dynamic", "static"):
+        prompt = data(flow, name)[0][:1, :16]
+        options = {"eos_token_id": [], "cache_implementation": mode}
+        return token_seconds(lambda n: model.eval().generate(prompt, max_new_tokens=n, **options))
     model.train()
     optimizer = flow.optim.AdamW(model.parameters(), lr=1e-4)
     x, labels = data(flow, name)
@@ -152,6 +170,14 @@ def theirs(name, mode, half, layout):
     kind = transformers.AutoModelForImageClassification if images else transformers.AutoModelForCausalLM
     model = kind.from_config(config).train()
     x, labels = data(torch_names(torch), name)
+    if mode == "decode":
+        model.eval()
+        with torch.no_grad():
+            return token_seconds(
+                lambda n: model.generate(
+                    x[:1, :16], max_new_tokens=n, min_new_tokens=n, do_sample=False, pad_token_id=0
+                )
+            )
     if WORLD > 1:
         model, x, labels = spread(torch, model, x, labels, layout)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -234,7 +260,7 @@ def emit(name, value, unit, against, ratio):
     print(json.dumps(line), flush=True)
 
 
-def row(name, text, half, layout, our_modes, peer_modes, peer):
+def row(name, text, half, layout, our_modes, peer_modes, peer, what="step"):
     wanted = os.environ.get("HOLON_BENCH_MODELS", "")
     title = f"models: {name}, {text}"
     if wanted not in title:
@@ -256,7 +282,7 @@ def row(name, text, half, layout, our_modes, peer_modes, peer):
             theirs.append(measured(python, "torch.distributed.run", task, ranks, threads, "--peer"))
     theirs = [t for t in theirs if t]
     fastest = min(theirs) if theirs else None
-    emit(f"{title}, step", best[0] * 1e3, "ms", peer if fastest else None, fastest and fastest[0] / best[0])
+    emit(f"{title}, {what}", best[0] * 1e3, "ms", peer if fastest else None, fastest and fastest[0] / best[0])
     least = min(f[1] for f in found if f)
     smallest = min((t[1] for t in theirs), default=None)
     emit(f"{title}, peak memory of a rank", least, "MiB", peer if theirs else None, smallest and smallest / least)
@@ -273,6 +299,17 @@ def main():
         row("Llama 20M", f"dp {ranks}", False, {"dp": ranks}, ours, ["eager"], "PyTorch FSDP2, gloo")
         if ranks == 2:
             row("Llama 20M", "tp 2", False, {"tp": 2}, ["eager", "graph"], ["eager"], "PyTorch DTensor, gloo")
+    for name in ("GPT-2 124M", "Llama 200M"):
+        row(
+            name,
+            "decoding",
+            False,
+            {},
+            ["dynamic", "static"],
+            ["decode"],
+            "transformers' generate(), PyTorch",
+            "a token",
+        )
     if os.environ.get("HOLON_BENCH_MODELS", "") in "models: Llama 1.1B, decoding":
         decode.rows(emit)
 
