@@ -52,8 +52,11 @@ void check_layouts(Report& r, const Subject& s) {
 std::string Report::str() const {
   std::string text =
       fmt::format("{}: {}; {} samples, {} signatures on parts, {} gradients against differences, {} worlds of ranks\n",
-                  name, faults.empty() ? "sound" : fmt::format("{} faults", faults.size()), samples, signatures,
-                  gradients, worlds);
+                  name,
+                  is_sound()         ? "sound"
+                      : samples == 0 ? "not checked"
+                                     : fmt::format("{} faults", faults.size()),
+                  samples, signatures, gradients, worlds);
   for (auto& fault : faults) text += "  " + fault + "\n";
   for (auto& note : notes) text += "  note: " + note + "\n";
   return text;

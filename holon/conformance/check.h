@@ -19,7 +19,8 @@ struct Report {
   // What is wrong, and with which sample: "scaled_add [5, 6] [6]; alpha=0.5: the rule gives S(0) S(0) -> S(0), ...".
   std::vector<std::string> faults{};
   std::vector<std::string> notes{};  // what was left out, and why
-  std::string str() const;           // a line, and one for each fault and note
+  bool is_sound() const { return samples > 0 && faults.empty(); }
+  std::string str() const;  // a line, and one for each fault and note
 };
 
 // Runs the samples: the sharding rule gives the parts of the result and lacks no signature that needs no communication;

@@ -84,17 +84,20 @@ std::vector<Sample> draw_samples(const OpDef& op) {
   std::vector<size_t> optional;
   for (auto& a : op.schema.args)
     if (a.input >= 0 && a.optional) optional.push_back(static_cast<size_t>(a.input));
-  // Floating inputs first; then with integers for some, where that is what the op takes.
-  for (uint32_t integers = 0; integers < 1u << std::min(n, kMostInputs) && found.empty(); ++integers)
+  // Floating inputs first; then with integers or bools for some, where that is what the op takes.
+  for (uint32_t others = 0; others < 2u << std::min(n, kMostInputs) && found.empty(); ++others)
     for (bool with_optional : {true, false}) {
       if (!with_optional && optional.empty()) continue;
+      const bool bools = others & 1;
+      const uint32_t which = others >> 1;
       std::map<std::vector<int>, size_t> of_rank;
       for_each_shapes(n, [&](const std::vector<Dims>& picked) {
         Sample s{op.name(), {}, *attrs};
         std::vector<int> rank;
         for (size_t i = 0; i < n; ++i) {
           Input in{picked[i]};
-          if (integers >> i & 1) in = {picked[i], Fill::kInts, 0, 1, DType::kInt64};
+          if (which >> i & 1)
+            in = {picked[i], bools ? Fill::kBools : Fill::kInts, 0, 1, bools ? DType::kBool : DType::kInt64};
           if (!with_optional && std::ranges::count(optional, i)) in = {{}, Fill::kAbsent};
           rank.push_back(in.fill == Fill::kAbsent ? -1 : in.shape.size());
           s.in.push_back(in);

@@ -95,7 +95,7 @@ int check_op(const Arguments& a) {
         conformance::check_op(name, given != samples.end() ? given->second : conformance::draw_samples(find_op(name)));
     std::fputs(report.str().c_str(), stdout);
     std::fflush(stdout);
-    sound = sound && report.faults.empty();
+    sound = sound && report.is_sound();
   }
   return sound ? 0 : kDiffer;
 }

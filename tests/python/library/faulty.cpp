@@ -56,14 +56,15 @@ HOLON_OP(wrong_square, "wrong_square(Tensor x) -> Tensor")
       g.dx(0, call("mul", {g.dy(), g.x()})[0]);
     });
 
-HOLON_OP(right_square, "right_square(Tensor x) -> Tensor")
-    .doc("x * x.")
+HOLON_OP(right_square, "right_square(Tensor x, *, float scale=1.0) -> Tensor")
+    .doc("scale x * x.")
     .infer(matrices)
     .rule("n k -> n k")
-    .kernel([](KernelCall& c) { by_rows(c, [](double x, double) { return x * x; }); })
+    .kernel([](KernelCall& c) { by_rows(c, [scale = c.f("scale"_attr)](double x, double) { return scale * x * x; }); })
     .saves({0})
     .grad([](Grad& g) {
-      g.dx(0, call("mul_scalar", {call("mul", {g.dy(), g.x()})[0]}, {{"value", 2.0}})[0]);
+      const Tensor twice = call("mul_scalar", {call("mul", {g.dy(), g.x()})[0]}, {{"value", 2.0}})[0];
+      g.dx(0, call("mul_scalar", {twice}, {{"value", g.f("scale"_attr)}})[0]);
     });
 
 }  // namespace
