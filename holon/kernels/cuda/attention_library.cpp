@@ -11,9 +11,9 @@
 namespace holon::kernels::cuda {
 namespace {
 
-// Steps of generation, of which each has a number of keys of its own, would each make the library choose and compile
-// anew, and have nothing to gain: they read the keys once.
-constexpr int64_t kFewestQueries = 16;
+// The library compiles a kernel for each shape, which takes about a second. So it gets lengths that recur: training has
+// multiples of this; prompts, and steps of generation with one more key each, rarely do.
+constexpr int64_t kLengths = 64;
 constexpr int64_t kPack = 8;  // elements in 16 bytes
 
 bool fits(const Array& a) {
@@ -56,7 +56,8 @@ bool describe(const Array& q, const Array& k, const Array& v, const Attention& o
   a->dtype = static_cast<int64_t>(q.dtype);
   a->b = q.shape[0], a->h = q.shape[1], a->g = k.shape[1], a->t = q.shape[2], a->s = k.shape[2];
   a->d = q.shape[3], a->e = v.shape[3];
-  if (a->t < kFewestQueries || a->s == 0 || a->d == 0 || a->e == 0 || a->d % kPack || a->e % kPack) return false;
+  if (a->s == 0 || a->d == 0 || a->e == 0 || a->d % kPack || a->e % kPack) return false;
+  if (a->t % kLengths || a->s % kLengths) return false;
   a->scale = std::bit_cast<int64_t>(o.scale);
   set_strides(q, a->q), set_strides(k, a->k), set_strides(v, a->v);
   return describe_sight(o, a);
@@ -67,7 +68,7 @@ template <class F>
 bool into_sums(Array* lse, F&& f) {
   if (!lse) return f(static_cast<float*>(nullptr));
   return into_layout(*lse, lse->is_contiguous(), contiguous_strides(lse->shape),
-              [&](const Array& to) { return f(to.data<float>()); });
+                     [&](const Array& to) { return f(to.data<float>()); });
 }
 
 }  // namespace
@@ -81,8 +82,9 @@ bool library_attention(const Array& q, const Array& k, const Array& v, const Att
   if (!supports(a)) return false;
   const Array from_q = laid_out(q), from_k = laid_out(k), from_v = laid_out(v);
   return into(out, [&](const Array& to) {
-    return into_sums(
-        lse, [&](float* sums) { return sdpa(a, from_q.bytes(), from_k.bytes(), from_v.bytes(), to.bytes(), sums); });
+    return into_sums(lse, [&](float* sums) {
+      return sdpa(a, from_q.bytes(), from_k.bytes(), from_v.bytes(), to.bytes(), sums);
+    });
   });
 }
 

@@ -14,10 +14,10 @@
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/kernels/cuda/capability.h"
 #include "holon/kernels/cuda/chain_source.h"
 #include "holon/kernels/cuda/divider.h"
 #include "holon/kernels/cuda/rtc.h"
-#include "holon/kernels/cuda/capability.h"
 #include "holon/kernels/cuda/stream.h"
 #include "holon/kernels/variants.h"
 

@@ -17,8 +17,8 @@ struct DnnTensor {
 
 enum class ConvolutionPass : int64_t { kForward, kData, kWeights };
 
-// x [n, c, ...], w [o, c / groups, ...], y [n, o, ...] with two or three axes of places, each dense in some order of its
-// axes. The groups follow from the sizes.
+// x [n, c, ...], w [o, c / groups, ...], y [n, o, ...] with two or three axes of places, each dense in some order of
+// its axes. The groups follow from the sizes.
 struct Convolution {
   ConvolutionPass pass = ConvolutionPass::kForward;
   int64_t dtype = 0;  // a DType: a floating one
@@ -32,8 +32,8 @@ struct Convolution {
 
 // Whether there is a library that has a way to do this one on the current device.
 bool supports(const Convolution& c);
-// Puts y, dx or dw on the current stream (stream.h): of x, w and bias; of dy and w; of dy and x. Addresses are multiples
-// of 16. The bits are the same in every run. False, with nothing done: it is not supported, after all.
+// Puts y, dx or dw on the current stream (stream.h): of x, w and bias; of dy and w; of dy and x. Addresses are
+// multiples of 16. The bits are the same in every run. False, with nothing done: it is not supported, after all.
 bool convolution(const Convolution& c, const void* first, const void* second, const void* bias, void* out);
 
 // softmax(scale * q k^T + what is hidden) v: q [b, h, t, d], k [b, g, s, d], v [b, g, s, e], out [b, h, t, e] with

@@ -92,22 +92,26 @@ fe::DataType_t type_of(int64_t dtype) {
 
 bool available() { return find_handle() != nullptr; }
 
+std::shared_ptr<fe::graph::Graph> new_graph() {
+  auto graph = std::make_shared<fe::graph::Graph>();
+  graph->set_sm_version(compute_capability());
+  graph->set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);  // plan_of() keeps it
+  return graph;
+}
+
 Plan make_plan(std::shared_ptr<fe::graph::Graph> graph, const Limits& limits, const char* what) {
   const OutsideOfRecording outside;  // kernels are compiled and loaded
   const cudnnHandle_t handle = find_handle();
   try {
-    graph->set_sm_version(compute_capability());
-    graph->set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);  // plan_of() keeps it
     require(graph->validate());
     require(graph->build_operation_graph(handle));
     require(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
     std::vector<fe::NumericalNote_t> unwanted{fe::NumericalNote_t::NONDETERMINISTIC};
     if (limits.exact)
-      for (const auto note :
-           {fe::NumericalNote_t::TENSOR_CORE, fe::NumericalNote_t::DOWN_CONVERT_INPUTS,
-            fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION, fe::NumericalNote_t::FFT, fe::NumericalNote_t::WINOGRAD,
-            fe::NumericalNote_t::WINOGRAD_TILE_4x4, fe::NumericalNote_t::WINOGRAD_TILE_6x6,
-            fe::NumericalNote_t::WINOGRAD_TILE_13x13})
+      for (const auto note : {fe::NumericalNote_t::TENSOR_CORE, fe::NumericalNote_t::DOWN_CONVERT_INPUTS,
+                              fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION, fe::NumericalNote_t::FFT,
+                              fe::NumericalNote_t::WINOGRAD, fe::NumericalNote_t::WINOGRAD_TILE_4x4,
+                              fe::NumericalNote_t::WINOGRAD_TILE_6x6, fe::NumericalNote_t::WINOGRAD_TILE_13x13})
         unwanted.push_back(note);
     graph->deselect_numeric_notes(unwanted);
     graph->deselect_workspace_greater_than(limits.workspace_bytes);

@@ -1,5 +1,6 @@
-// cuDNN's graphs by its frontend, for vendor_cudnn_conv.cpp and vendor_cudnn_attention.cpp. Programs without cuDNN 9, and
-// builds without the headers of both, run on the backend's own kernels: HOLON_CUDNN_GRAPHS is defined where they are.
+// cuDNN's graphs by its frontend, for vendor_cudnn_conv.cpp and vendor_cudnn_attention.cpp. Programs without cuDNN 9,
+// and builds without the headers of both, run on the backend's own kernels: HOLON_CUDNN_GRAPHS is defined where they
+// are.
 #pragma once
 
 #if __has_include(<cudnn.h>) && __has_include(<cudnn_frontend.h>)
@@ -47,11 +48,13 @@ struct Plan {
 // What a plan may be, besides giving the same bits in every run.
 struct Limits {
   bool exact = false;  // neither tensor cores nor transformed windows
-  int64_t workspace_bytes = int64_t{1} << 30;
+  int64_t workspace_bytes = 0;
 };
 
 // False: cuDNN is not found, or a part of it is not, or it does not go with the driver.
 bool available();
+// A graph for the current device, without operations yet.
+std::shared_ptr<fe::graph::Graph> new_graph();
 // The best plan by cuDNN's heuristics, which need no run on the device. what: names it in the log.
 Plan make_plan(std::shared_ptr<fe::graph::Graph> graph, const Limits& limits, const char* what);
 // Puts it on the current stream. False, with a warning and never tried again: cuDNN refuses it, after all.
@@ -79,7 +82,7 @@ Plan* plan_of(const Key& key, const Limits& limits, const char* what, Make&& mak
   auto found = plans.find(place);
   if (found == plans.end()) {
     if (plans.size() >= kMost) return nullptr;
-    auto graph = std::make_shared<fe::graph::Graph>();
+    auto graph = new_graph();
     make(*graph);
     found = plans.emplace(place, make_plan(std::move(graph), limits, what)).first;
   }

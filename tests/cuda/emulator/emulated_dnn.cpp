@@ -158,10 +158,10 @@ void run_backward(const Sdpa& a, const void* dout, const void* q, const void* k,
         sums[static_cast<size_t>(c)] += slope * load(k, a.dtype, of_k + c);
         keys[static_cast<size_t>(row * a.d + c)] += slope * load(q, a.dtype, of_q + c);
       }
-      for (int64_t c = 0; c < a.e; ++c) values[static_cast<size_t>(row * a.e + c)] += p * load(dout, a.dtype, of_dout + c);
+      for (int64_t c = 0; c < a.e; ++c)
+        values[static_cast<size_t>(row * a.e + c)] += p * load(dout, a.dtype, of_dout + c);
     }
-    for (int64_t c = 0; c < a.d; ++c)
-      store(dq, a.dtype, at(a.dq, image, head, i) + c, sums[static_cast<size_t>(c)]);
+    for (int64_t c = 0; c < a.d; ++c) store(dq, a.dtype, at(a.dq, image, head, i) + c, sums[static_cast<size_t>(c)]);
   }
   for (int64_t n = 0; n < a.b * a.g * a.s; ++n) {
     const int64_t j = n % a.s, head = n / a.s % a.g, image = n / a.s / a.g;
