@@ -222,3 +222,29 @@ def test_convolutions(native, runs, name, layout, dtype):
         assert runs() in (None, 0 if device == "cpu" or name == "uneven padding" else 4)
     for what, want, got in zip(("y", "dx", "dw", "db"), *results):
         close(got, want, dtype, what)
+
+
+def test_recorded_steps(runs):
+    """The first step runs, the second is recorded, and the third launches the recording."""
+    kind = flow.bfloat16
+    q, image, w = (
+        flow.tensor(draw(i, *s)).to(kind).cuda() for i, s in enumerate([(1, 2, 64, 16), (2, 8, 6, 6), (8, 8, 3, 3)])
+    )
+
+    def step(q, image):
+        y = F.scaled_dot_product_attention(q, q, q, is_causal=True)
+        return y * 2, F.conv2d(image, w, padding=1)
+
+    class Steps(flow.nn.Graph):
+        def build(self, q, image):
+            return step(q, image)
+
+    want = step(q, image)
+    graph = Steps()
+    runs()
+    for n in range(3):
+        got = graph(q, image)
+        assert runs() in (None, 2 if n < 2 else 0)
+        for x, y in zip(got, want):
+            assert (x == y).all().item()
+    assert graph.stats()["recorded"] == 1
