@@ -1,6 +1,6 @@
-// Convolutions on devices: by a library where there is one (conv_library.h), else as products of matrices of windows. The matrix
-// has a row for each place of the output and a column for each element of its window, in the layout that lets
-// neighbouring threads touch neighbours both in the activations and in it: planar, [c, window, n, place], or with
+// Convolutions on devices: by a library where there is one (conv_library.h), else as products of matrices of windows.
+// The matrix has a row for each place of the output and a column for each element of its window, in the layout that
+// lets neighbouring threads touch neighbours both in the activations and in it: planar, [c, window, n, place], or with
 // channels last, [n, place, group, window, c / groups].
 #include "holon/kernels/conv.h"
 

@@ -73,8 +73,8 @@ bool library_conv(const Array& x, const Array& w, const Array* bias, const Conv2
   const bool last = wants_channels_last(y);
   Convolution c;
   if (!describe(ConvolutionPass::kForward, x, w, y, conv, last, &c)) return false;
-  c.bias = bias != nullptr;
-  const bool with_bias = bias && supports(c);
+  c.bias = bias && bias->dtype == x.dtype;
+  const bool with_bias = c.bias && supports(c);
   c.bias = with_bias;
   if (!with_bias && !supports(c)) return false;
   const Array from = laid_out(x, last), filter = laid_out(w, last);

@@ -106,7 +106,8 @@ Plan make_plan(std::shared_ptr<fe::graph::Graph> graph, const Limits& limits, co
     require(graph->validate());
     require(graph->build_operation_graph(handle));
     require(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
-    std::vector<fe::NumericalNote_t> unwanted{fe::NumericalNote_t::NONDETERMINISTIC};
+    std::vector<fe::NumericalNote_t> unwanted{fe::NumericalNote_t::NONDETERMINISTIC,
+                                              fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION};
     if (limits.exact)
       for (const auto note : {fe::NumericalNote_t::TENSOR_CORE, fe::NumericalNote_t::DOWN_CONVERT_INPUTS,
                               fe::NumericalNote_t::REDUCED_PRECISION_REDUCTION, fe::NumericalNote_t::FFT,

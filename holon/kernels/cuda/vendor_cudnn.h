@@ -45,7 +45,7 @@ struct Plan {
   int64_t workspace_bytes = 0;
 };
 
-// What a plan may be, besides giving the same bits in every run.
+// What a plan may be, besides giving the same bits in every run and adding in the precision that it is told.
 struct Limits {
   bool exact = false;  // neither tensor cores nor transformed windows
   int64_t workspace_bytes = 0;

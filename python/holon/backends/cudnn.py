@@ -1,6 +1,6 @@
-"""cuDNN's settings. enabled says whether devices leave convolutions and attention to it, at first what HOLON_CUDNN says;
-allow_tf32 whether float32 convolutions may round their factors to TF32 (10 bits of mantissa), at first what HOLON_TF32
-says. The others are accepted and have no effect: results have the same bits in every run."""
+"""cuDNN's settings. enabled says whether devices leave convolutions and attention to it, at first what HOLON_CUDNN
+says; allow_tf32 whether float32 convolutions may round their factors to TF32 (10 bits of mantissa), at first what
+HOLON_TF32 says. The others are accepted and have no effect: results have the same bits in every run."""
 
 import sys
 import types
