@@ -47,7 +47,7 @@ struct Sdpa {
   int64_t scale = 0;                                         // a double's bits
   // Query i sees the keys j <= i + diagonal, which is 0 or s - t >= 0, and of those the last `window`; 0: all.
   int64_t causal = 0, diagonal = 0, window = 0;
-  int64_t lse = 0;  // forward: whether it is asked for
+  int64_t lse = 0;  // forward: whether it is requested
 };
 
 // As above. lse: [b, h, t], contiguous, float32: the natural logarithms of the sums.

@@ -21,7 +21,7 @@ namespace {
   X(cudaGetDevice) X(cudaDeviceGetAttribute) X(cudaGetErrorString) X(cudaMemcpyAsync) X(cudaMemsetAsync)
 
 constexpr int kMajor = CUDART_VERSION / 1000;
-char runtime_library;  // its address stands for the runtime
+char runtime_library;  // its address represents the runtime
 
 }  // namespace
 
