@@ -1,6 +1,6 @@
-// Attention of arrays by a library (dnn.h): float16 and bfloat16 without a mask, documents or dropout, whose bits are
-// those of every other device, and with lengths that are multiples of 64. False, with nothing done: there is no
-// library, it is not to be used (holon/kernels/cudnn.h), or it has no way to do this one.
+// Attention of arrays by a library (dnn.h): float16 and bfloat16, with lengths that are multiples of 64, without a
+// mask, documents or dropout, whose draws are the same on every device. False, with nothing done: there is no library,
+// it is not to be used (holon/kernels/cudnn.h), or it has no way to do this one.
 #pragma once
 
 #include "holon/kernels/attention.h"
