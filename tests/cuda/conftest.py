@@ -65,6 +65,7 @@ OPEN = {
         "attention",
         "conv",
         "copy",
+        "dnn",
         "elementwise",
         "fused",
         "index",
@@ -91,6 +92,16 @@ def memory_of_devices(request):
     strict(int(Path(request.fspath).name not in OPEN))
     yield
     strict(1)
+
+
+@pytest.fixture
+def own_kernels():
+    """Where a library would do it, too."""
+    import holon
+
+    holon.backends.cudnn.enabled = False
+    yield
+    holon.backends.cudnn.enabled = True
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 import holon as flow
 
 F = flow.nn.functional
+pytestmark = pytest.mark.usefixtures("own_kernels")  # test_dnn.py has the library's
 # float32 differs by the order of sums; the two-byte types round probabilities and gradients of scores to themselves.
 TOLERANCE = {"float32": 4e-6, "float64": 1e-12, "float16": 4e-3, "bfloat16": 3e-2}
 

@@ -44,6 +44,14 @@ def attention(shape, kv_heads, causal):
         compare(f"attention {name}", *values, BFLOAT16)
 
 
+def by_own_kernels(run):
+    """Where cuDNN would do it."""
+    from .against_torch import flow
+
+    flow.backends.cudnn.enabled = False
+    run()
+
+
 def product(rows, inner, columns):
     """x w^T and its two gradients, as a linear layer has them."""
     import torch
@@ -195,6 +203,10 @@ def checks(small):
     return {
         "attention 16x12x1024x64": lambda: attention(gpt2, gpt2[1], True),
         "attention 4x16x4096x128, 4 heads of keys": lambda: attention(grouped, grouped[1] // 4, True),
+        "attention 16x12x1024x64, own kernels": lambda: by_own_kernels(lambda: attention(gpt2, gpt2[1], True)),
+        "attention 4x16x4096x128, own kernels": lambda: by_own_kernels(
+            lambda: attention(grouped, grouped[1] // 4, True)
+        ),
         "product qkv": lambda: product(tokens, width, 3 * width),
         "product up": lambda: product(tokens, width, 4 * width),
         "product down": lambda: product(tokens, 4 * width, width),

@@ -20,6 +20,7 @@
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
+#include "holon/kernels/cuda/capability.h"
 #include "holon/kernels/cuda/event_driver.h"
 #include "holon/kernels/cuda/pinned.h"
 #include "holon/kernels/cuda/stream.h"
@@ -153,6 +154,12 @@ cudaStream_t stream() { return current_stream; }
 int device_index() { return current_index; }
 int device_in_use() { return used_index.load(std::memory_order_relaxed); }
 int multiprocessors() { return at_index(processor_counts(), current_index); }
+int compute_capability() {
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, current_index), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, current_index), "cudaDeviceGetAttribute");
+  return 10 * major + minor;
+}
 size_t shared_bytes_of_block() {
   int bytes = 0;
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_index),
