@@ -202,18 +202,19 @@ def test_queries_in_several_launches(tmp_path):
 
 @pytest.mark.parametrize("dtype", TILED)
 def test_keys_that_fill_no_tile_beside_low_scores(native, dtype):
-    """Sums of scores far below 0, by which the rows behind the last key must not be divided."""
-    kind = getattr(flow, dtype)
+    """Sums of scores far below 0, by which the rows behind the last key must not be divided. Such scores are rounded
+    to hundred-thousandths, so the device is compared with the true results, as the CPU is."""
     q, k, v = draw(0, 1, 1, 20, 16), draw(1, 1, 1, 70, 16), draw(2, 1, 1, 70, 16)
-    q, k = -30 - q, 30 + k
-    results = []
-    for device in ("cpu", "cuda"):
-        x = [flow.tensor(a).to(kind).to(device).requires_grad_() for a in (q, k, v)]
+    arrays = [flow.tensor(a).to(getattr(flow, dtype)).double() for a in (-30 - q, 30 + k, v)]
+
+    def run(kind, device):
+        x = [a.to(kind).to(device).requires_grad_() for a in arrays]
         y = F.scaled_dot_product_attention(*x, scale=0.02)
-        results.append([y, *flow.autograd.grad(y, x, flow.ones_like(y))])
-    for name, want, got in zip(("out", "dq", "dk", "dv"), *results):
-        assert np.isfinite(got.double().cpu().numpy()).all()
-        close(got, want, dtype, name)
+        return [r.detach().cpu().double().numpy() for r in (y, *flow.autograd.grad(y, x, flow.ones_like(y)))]
+
+    kind = getattr(flow, dtype)
+    for true, near, got in zip(run(flow.float64, "cpu"), run(kind, "cpu"), run(kind, "cuda")):
+        assert np.abs(got - true).max() <= 2 * np.abs(near - true).max() + TOLERANCE[dtype]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
