@@ -277,6 +277,96 @@ def test_what_reads_the_gradient_for_a_bias(dtype):
     assert run(b) == (1, 0) and run(w) == (1, 0)
 
 
+B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
+
+
+@pytest.mark.parametrize(
+    "x, w, b, dw, db",
+    [
+        (S0, B, B, B, B),  # data parallel: sums over the ranks, as the leaves are
+        (B, S0, S0, S0, S0),  # by outputs
+        (S1, S1, B, S1, B),  # by inputs: the bias has nothing of x
+    ],
+    ids=["rows", "outputs", "inputs"],
+)
+def test_gradients_of_a_global_linear(x, w, b, dw, db):
+    """Layouts are those of two ops, as on the CPU, and no input is redistributed."""
+
+    def run(placement):
+        leaves = [
+            flow.tensor(values(shape, seed=i).numpy(), placement=placement, sbp=B).to_global(placement, sbp)
+            for i, (shape, sbp) in enumerate([((6, 8), x), ((4, 8), w), ((4,), b)])
+        ]
+        leaves = [t.detach().requires_grad_() for t in leaves]
+        y = flow.nn.functional.linear(*leaves)
+        dy = flow.tensor(values((6, 4), seed=7).numpy(), placement=placement, sbp=B)
+        dy = dy.to_global(placement, B if y.sbp[0] == flow.sbp.partial_sum else y.sbp[0])
+        with flow.boxing_policy("raise"):
+            return flow.autograd.grad([y], leaves[1:], [dy])
+
+    def on(device):
+        def of_rank(_):
+            return [(g.sbp, g.to_local().cpu().numpy()) for g in run(flow.placement(device, [0, 1]))]
+
+        return flow.run_ranks(2, of_rank)
+
+    for of_cpu, of_cuda in zip(on("cpu"), on("cuda")):
+        for (sbp, want), (same, got), expected in zip(of_cpu, of_cuda, (dw, db)):
+            assert sbp == same == (expected,)
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+class Layers(flow.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = flow.nn.Linear(8, 16), flow.nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.down(self.up(x).relu())
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_linear_in_graphs_and_autocast(lower):
+    """Micro-batches, whose gradients are added up by the products, against eager mode on the CPU."""
+    rows = values((16, 8))
+
+    def made(device):
+        flow.manual_seed(1)
+        model = Layers().to(device)
+        return model, flow.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss_of(model, x, device):
+        with flow.autocast(device, dtype=flow.bfloat16, enabled=lower):
+            return model(x).float().square().mean()
+
+    model, optimizer = made("cpu")
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss_of(model, rows, "cpu").backward()
+        optimizer.step()
+
+    on_device, update = made("cuda")
+
+    class Train(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = on_device
+            self.add_optimizer(update)
+            self.config.set_gradient_accumulation_steps(2)
+
+        def build(self, x):
+            loss = loss_of(self.model, x, "cuda")
+            loss.backward()
+            return loss
+
+    step = Train()
+    for _ in range(3):
+        step(rows.cuda())
+    assert step.plan().count("linear_gradients") == 4 and "linear_weight_grad" not in step.plan()
+    for want, got in zip(model.parameters(), on_device.parameters()):
+        np.testing.assert_allclose(as_numpy(got), as_numpy(want), rtol=0, atol=4e-3 if lower else 1e-6)
+
+
 def test_second_gradients_of_linear():
     """Through the op that makes both gradients, which the CPU has not in eager mode."""
 
