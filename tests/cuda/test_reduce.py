@@ -60,6 +60,10 @@ def test_sums(native, dtype):
             y = flow.sum(x.cuda()) if dim is None else flow.sum(x.cuda(), dim)
         # Sums that cancel: to the size of what is added up.
         same(y, flow.sum(x) if dim is None else flow.sum(x, dim), np.sqrt(x.numel() / max(y.numel(), 1)))
+        if dtype in FLOATS and dim is not None:
+            with native():
+                y = flow.mean(x.cuda(), dim)
+            same(y, flow.mean(x, dim))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

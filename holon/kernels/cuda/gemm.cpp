@@ -127,7 +127,7 @@ Array as_matrix(const Array& x) {
 bool with_sums(const MatmulPlan& g, Product p, bool turned, const Array& a, const Array& b, Array& out,
                const ProductOptions& options) {
   // Sums of what was rounded to TF32 would be less exact than those of the elements.
-  if (p.tf32 || g.m > kMostRows) return false;
+  if (p.tf32 || g.m > kMostRows || (options.beta != 0 && options.beta != 1)) return false;
   p.summed = turned ? Summed::kB : Summed::kA;
   Array sums = *options.sums;
   const bool apart = options.beta != 0 || !sums.is_contiguous();
@@ -147,15 +147,16 @@ bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& 
   typed.dtype = a.dtype;  // a plan is of one dtype
   MatmulPlan g = plan_matmul(a, b, typed);
   HOLON_CHECK(!options.sums || (a.ndim() == 2 && b.ndim() == 2 && options.sums->shape == Dims{a.shape[0]} &&
-                                options.sums->dtype == out.dtype && a.dtype == out.dtype && options.alpha == 1 &&
-                                (options.beta == 0 || options.beta == 1)),
+                                options.sums->dtype == out.dtype && a.dtype == out.dtype && options.alpha == 1),
               "a product of {} and {} with sums {}", a.shape, b.shape, options.sums ? options.sums->shape : Dims{});
-  if (out.numel() == 0 && !options.sums) return true;
-  use_device_of(out);
+  auto sum_alone = [&] {
+    if (options.sums) column_sums(transposed(a), *options.sums, options.beta);
+  };
   if (out.numel() == 0) {
-    column_sums(transposed(a), *options.sums, options.beta);
+    sum_alone();
     return true;
   }
+  use_device_of(out);
   const Array bias = options.bias ? contiguous(*options.bias) : Array();
   const Array* other = options.other;
   const bool in_place = other && other->bytes() == out.bytes() && other->strides == out.strides;
@@ -168,9 +169,6 @@ bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& 
     else if (other && !in_place)
       copy(*other, out);
     added = with_bias || other;
-  };
-  auto sum_alone = [&] {
-    if (options.sums) column_sums(transposed(a), *options.sums, options.beta);
   };
   if (!is_floating(a.dtype) || g.k == 0) {
     sum_alone();
