@@ -209,11 +209,10 @@ HOLON_OP(linear_gradients, "linear_gradients(Tensor dy, Tensor x) -> (Tensor, Te
     .kernel_that_adds([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(0), &c.out(1), 1); })
     .saves({0, 1})
     .grad([](Grad& g) {
-      if (g.needs(0))
-        g.dx(0, !g.has_dy(0)    ? expand(g.dy(1), g.in_shape(0))
-                 : g.has_dy(1) ? linear(g.x(1), g.dy(0), g.dy(1))
-                               : linear(g.x(1), g.dy(0)));
-      if (g.needs(1) && g.has_dy(0)) g.dx(1, matmul(g.x(0), g.dy(0)));
+      const bool weight = g.has_dy(0), bias = g.has_dy(1);
+      if (g.needs(0) && weight) g.dx(0, bias ? linear(g.x(1), g.dy(0), g.dy(1)) : linear(g.x(1), g.dy(0)));
+      if (g.needs(0) && !weight && bias) g.dx(0, expand(g.dy(1), g.in_shape(0)));
+      if (g.needs(1) && weight) g.dx(1, matmul(g.x(0), g.dy(0)));
     });
 
 }  // namespace holon::ops

@@ -17,14 +17,15 @@
 
 namespace holon::kernels::cuda::attention {
 
-// What a launch adds to. Its queries are the tiles [first, end) of kCols.
+// What a launch adds to, tiles of the threads' registers: dq of [splits, b, h, end - first, gridDim.y] tiles, and,
+// where there are several launches, dk and dv of [b, h / share, tiles of keys, gridDim.y, 2]. Its queries are the tiles
+// [first, end) of kCols.
 struct Sums {
-  float* dq = nullptr;    // [splits, b, h, end - first, gridDim.y] of a tile's registers: add_queries
-  float* dkdv = nullptr;  // [b, h / share, tiles of keys, gridDim.y, 2], likewise; only where there are several launches
+  float *dq = nullptr, *dkdv = nullptr;
   int splits = 1, first = 0, end = 0;
 };
 
-// So much of a device's memory may take the sums of a pass for queries, or as much as one split needs.
+// The sums for queries take at most the device's memory divided by this, or what one split needs if that is more.
 constexpr size_t kShareOfMemory = 128;
 
 // The sum that a row's scores are normalised by, in units of kUnit: for a row that sees nothing, one that makes
@@ -135,8 +136,8 @@ template <class S>
 __device__ __forceinline__ float* sums_of(const Numbers& p, const Sums& sums, int split, int image, int head,
                                           int tile) {
   const int64_t of_head = (split * p.b + image) * p.h + head;
-  return sums.dq + ((of_head * (sums.end - sums.first) + tile - sums.first) * gridDim.y + blockIdx.y) *
-      (S::kQueries * S::kOut);
+  return sums.dq +
+      ((of_head * (sums.end - sums.first) + tile - sums.first) * gridDim.y + blockIdx.y) * (S::kQueries * S::kOut);
 }
 
 // The tile of keys that a split takes in a round: forwards and backwards, since with a causal mask the first ones have
@@ -270,8 +271,8 @@ __global__ void __launch_bounds__(Shape<T, kWidth, Pass::kBackward, kSmall>::kTh
 
 // dq = scale * the sum of what the splits have of it. A block for each tile of queries of a head.
 template <class T, int kWidth, bool kSmall>
-__global__ void __launch_bounds__(Shape<T, kWidth, Pass::kBackward, kSmall>::kThreads) add_splits(Numbers p,
-                                                                                                  Sums sums) {
+__global__ void __launch_bounds__(Shape<T, kWidth, Pass::kBackward, kSmall>::kThreads)
+    add_splits(Numbers p, Sums sums) {
   using S = Shape<T, kWidth, Pass::kBackward, kSmall>;
   const QueryPart<S> part;
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;

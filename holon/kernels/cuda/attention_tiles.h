@@ -2,7 +2,8 @@
 // 2023). A block keeps a tile of rows, a warp 16 of them, and tiles of the other side pass by in shared memory. Of the
 // scores every warp holds its rows' in registers, in the layout of the tensor cores' results (mma.h: g, t) for all
 // types, so that what is done to scores is written once; the kernels that do it are in attention_forward.h and
-// attention_backward.h. Products: float16 and bfloat16 in tensor cores with sums in float32, float32 by fused multiply-adds.
+// attention_backward.h. Products: float16 and bfloat16 in tensor cores with sums in float32, float32 by fused
+// multiply-adds.
 #pragma once
 
 #include <limits>

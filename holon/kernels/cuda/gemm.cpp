@@ -146,8 +146,9 @@ bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& 
   Array typed = out;
   typed.dtype = a.dtype;  // a plan is of one dtype
   MatmulPlan g = plan_matmul(a, b, typed);
-  HOLON_CHECK(!options.sums || (a.ndim() == 2 && b.ndim() == 2 && options.sums->shape == Dims{a.shape[0]} &&
-                                options.sums->dtype == out.dtype && a.dtype == out.dtype && options.alpha == 1),
+  HOLON_CHECK(!options.sums ||
+                  (a.ndim() == 2 && b.ndim() == 2 && options.sums->shape == Dims{a.shape[0]} &&
+                   options.sums->dtype == out.dtype && a.dtype == out.dtype && options.alpha == 1),
               "a product of {} and {} with sums {}", a.shape, b.shape, options.sums ? options.sums->shape : Dims{});
   auto sum_alone = [&] {
     if (options.sums) column_sums(transposed(a), *options.sums, options.beta);

@@ -110,8 +110,8 @@ void run_as(const Op& op, const Array& a, uint32_t axes, Array& out, double divi
   run_in<int64_t>(op, a, axes, out, divisor, beta);
 }
 
-// Columns are added up in warps, of which each thread has 16 bytes of a row: eight warps take rows in turn, blockIdx.y a
-// part of them.
+// Columns are added up in warps, of which each thread has 16 bytes of a row: eight warps take rows in turn, blockIdx.y
+// a part of them.
 constexpr int kWarpsOfBlock = 8;
 template <class T>
 struct ColumnSums {

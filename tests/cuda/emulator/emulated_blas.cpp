@@ -61,7 +61,8 @@ void run(const Product& p, const void* a, const void* b, const void* c, void* d,
       const bool of_a = p.summed == Summed::kA;
       for (int64_t i = 0; i < (of_a ? p.m : p.n); ++i) {
         C sum = 0;
-        for (int64_t q = 0; q < p.k; ++q) sum += of_a ? left[static_cast<size_t>(i * p.k + q)] : right[static_cast<size_t>(q * p.n + i)];
+        for (int64_t q = 0; q < p.k; ++q)
+          sum += of_a ? left[static_cast<size_t>(i * p.k + q)] : right[static_cast<size_t>(q * p.n + i)];
         store(sums, p.result, i, sum);
       }
     }

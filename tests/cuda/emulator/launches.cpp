@@ -76,7 +76,8 @@ void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes)
   if (shared_bytes > size_t{48} << 10) {
     const std::lock_guard lock(allowed().mutex);
     if (shared_bytes > allowed_bytes(allowed(), kernel)) {
-      std::fprintf(stderr, "emulator: a kernel has %zu bytes of shared memory that it has not asked for\n", shared_bytes);
+      std::fprintf(stderr, "emulator: a kernel has %zu bytes of shared memory that it has not asked for\n",
+                   shared_bytes);
       std::abort();
     }
   }

@@ -225,7 +225,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
           sum = 0.5 * sum * (1 + std::tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
         store(d, D.type, D.at(item, row, col), sum);
       }
-  // "The bias size corresponds to the number of rows (columns) of the matrix D. The reduction happens over the GEMM's k."
+  // "The bias size corresponds to the number of rows (columns) of the matrix D. The reduction happens over the GEMM's
+  // k."
   if (epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB) {
     const bool of_a = epilogue == CUBLASLT_EPILOGUE_BGRADA;
     EXPECT_EQ(D.batch, 1);
