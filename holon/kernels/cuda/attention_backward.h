@@ -358,8 +358,9 @@ void start_backward(const Numbers& p) {
   using S = Shape<T, kWidth, Pass::kBackward, kSmall>;
   const int64_t parts = (std::max(p.d, p.e) + S::kOut - 1) / S::kOut, heads = p.b * (p.h / p.share),
                 key_tiles = (p.s + S::kRows - 1) / S::kRows, query_tiles = (p.t + S::kCols - 1) / S::kCols;
-  // By their registers, of which a thread may take all that there are.
-  const int64_t at_once = int64_t{multiprocessors()} * std::max(1, 256 / S::kThreads);
+  // By their registers, of which a thread may take all that there are, and by shared memory.
+  const size_t of_multiprocessor = std::min<size_t>(256 / S::kThreads, shared_bytes_of_block() / S::kBackwardBytes);
+  const int64_t at_once = int64_t{multiprocessors()} * std::max<int64_t>(1, static_cast<int64_t>(of_multiprocessor));
   Sums sums;
   sums.splits = splits_of(heads * parts, key_tiles, at_once);
   const size_t of_tile = static_cast<size_t>(p.b * p.h * parts) * S::kQueries * S::kOut * sizeof(float),
