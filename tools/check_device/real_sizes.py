@@ -53,25 +53,26 @@ def by_own_kernels(run):
 
 
 def product(rows, inner, columns):
-    """x w^T and its two gradients, as a linear layer has them."""
+    """x w^T + bias and its gradients, as a linear layer has them: one product makes those of weight and bias."""
     import torch
 
     from .against_torch import compare, draw, flow, generator, to_holon, to_torch, twice
 
     g = generator(11)
     x, w, dy = draw(g, rows, inner), draw(g, columns, inner, scale=0.02), draw(g, rows, columns)
+    bias = draw(g, columns)
 
     def ours():
-        inputs = [to_holon(a).requires_grad_() for a in (x, w)]
+        inputs = [to_holon(a).requires_grad_() for a in (x, w, bias)]
         y = flow.nn.functional.linear(*inputs)
         return [to_torch(a) for a in (y, *flow.autograd.grad([y], inputs, [to_holon(dy)]))]
 
     def with_torch(dtype):
         a, b, c = x.to(dtype), w.to(dtype), dy.to(dtype)
-        return [a @ b.T, c @ b, c.T @ a]
+        return [torch.nn.functional.linear(a, b, bias.to(dtype)), c @ b, c.T @ a, c.sum(0)]
 
     found = twice("linear", ours)
-    for name, *values in zip(("y", "dx", "dw"), found, with_torch(torch.bfloat16), with_torch(torch.float32)):
+    for name, *values in zip(("y", "dx", "dw", "dbias"), found, with_torch(torch.bfloat16), with_torch(torch.float32)):
         compare(f"linear {name}", *values, BFLOAT16)
 
 
