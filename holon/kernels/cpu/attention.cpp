@@ -533,6 +533,7 @@ Attention limits_as_mask(const Attention& o, const Array& q, const Array& k) {
   host = with_mask(host, DType::kFloat32);
   with.window = 0, with.documents = {};
   const int64_t queries = q.shape[2], keys = k.shape[2];
+  if (q.shape[0] * queries * keys == 0) return with;  // a mask may have no rows that the loops below could read
   Dims shape{documents.defined() ? documents.shape[0] : 1, 1, queries, keys};
   if (given.defined())
     for (int a : {0, 1}) shape[a] = std::max(shape[a], given.shape[a]);
