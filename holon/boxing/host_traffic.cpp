@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "holon/base/index.h"
 #include "holon/comm/hosts/crossings.h"
@@ -85,24 +86,25 @@ struct HostTraffic::Impl {
   const HostMap& hosts;
   bool one_placement;
   std::vector<int> looked;                   // the hosts that are looked at
+  std::vector<size_t> places[2];             // those in `looked` that represent a placement's
   std::vector<std::vector<int>> indices[2];  // of their ranks in each placement, by place in `looked`
   std::vector<Layout> layouts;
-  // By place in `looked` and by the axes that are summed: of each line of ranks, by its first one's index.
+  // By placement, place in `looked` and the axes that are summed: of each line of ranks, by its first one's index.
   using Lines = std::vector<Addends>;
-  std::map<std::pair<size_t, unsigned>, Lines> known_lines;
-  Dims strides;  // of the source's hierarchy
+  std::map<std::tuple<bool, size_t, unsigned>, Lines> known_lines;
 
   Impl(const Placement& source, const Placement& target, const Dims& s, const HostMap& h)
-      : placements{source, target},
-        shape(s),
-        hosts(h),
-        one_placement(source == target),
-        strides(contiguous_strides(source.hierarchy())) {
-    const int n = target.size();
-    for (int i : {0, n / 2, n - 1}) {
-      const int host = hosts.host(at_index(target.ranks(), i));
-      if (std::find(looked.begin(), looked.end(), host) == looked.end()) looked.push_back(host);
-      if (n > kSeveral) break;
+      : placements{source, target}, shape(s), hosts(h), one_placement(source == target) {
+    for (int side = one_placement ? 1 : 0; side < 2; ++side) {
+      const Placement& p = placements[side];
+      for (int i : {0, p.size() / 2, p.size() - 1}) {
+        const int host = hosts.host(at_index(p.ranks(), i));
+        const auto place = to_size(std::find(looked.begin(), looked.end(), host) - looked.begin());
+        if (place == looked.size()) looked.push_back(host);
+        if (std::find(places[side].begin(), places[side].end(), place) == places[side].end())
+          places[side].push_back(place);
+        if (p.size() > kSeveral) break;
+      }
     }
     for (int side = 0; side < 2; ++side) {
       indices[side].resize(looked.size());
@@ -165,23 +167,24 @@ struct HostTraffic::Impl {
     }
   }
 
-  int64_t index_of(const Dims& at) const {
+  int64_t index_of(const Placement& p, const Dims& at) const {
+    const Dims strides = contiguous_strides(p.hierarchy());
     int64_t index = 0;
     for (int a = 0; a < at.size(); ++a) index += at[a] * strides[a];
     return index;
   }
 
-  Lines& lines_of(size_t place, unsigned summed) {
-    Lines& lines = known_lines[{place, summed}];
-    if (lines.empty()) lines.resize(to_size(placements[0].size()));
+  Lines& lines_of(bool on_target, size_t place, unsigned summed) {
+    Lines& lines = known_lines[{on_target, place, summed}];
+    if (lines.empty()) lines.resize(to_size(placements[on_target].size()));
     return lines;
   }
 
-  // Of the source's ranks that differ from the index-th along the summed axes, where its coordinate is 0.
-  const Addends& addends_at(Lines& lines, size_t place, unsigned summed, int64_t index) const {
+  // Of the placement's ranks that differ from the index-th along the summed axes, where its coordinate is 0.
+  const Addends& addends_at(const Placement& p, Lines& lines, size_t place, unsigned summed, int64_t index) const {
     Addends& found = at_index(lines, index);
     if (found.hosts >= 0) return found;
-    const Placement& p = placements[0];
+    const Dims strides = contiguous_strides(p.hierarchy());
     std::vector<int64_t> line = {index};
     for (int a = 0; a < strides.size(); ++a) {
       if (!(summed >> a & 1)) continue;
@@ -207,28 +210,29 @@ struct HostTraffic::Impl {
 
   HostLoad of_host(size_t place, Layout& from, Layout& to, unsigned fixed, bool two_phase) {
     const Placement& source = from.spec.placement;
+    const bool stays = source == to.spec.placement;
     // Axes along which a rank takes sums, and along which it takes only of ranks with the same index.
     unsigned summed = 0, apart = 0;
     for (int a = 0; a < from.spec.nd_sbp.size(); ++a) {
       const Sbp had = from.spec.nd_sbp[a];
       if (had.is_partial()) (fixed >> a & 1 ? apart : summed) |= 1u << a;
-      if (had.is_broadcast() && one_placement) apart |= 1u << a;
+      if (had.is_broadcast() && stays) apart |= 1u << a;
     }
     HostLoad load;
-    Lines& lines = lines_of(place, summed);
+    Lines& lines = lines_of(from.on_target, place, summed);
     if (two_phase) {
       std::map<int64_t, int64_t> groups;  // by the index of their first members: how many members are here
-      for (int i : indices[1][place]) {
+      for (int i : indices[to.on_target][place]) {
         Dims first = source.coordinate(i);
         for (int a = 0; a < first.size(); ++a)
           if (summed >> a & 1) first[a] = 0;
-        ++groups[index_of(first)];
+        ++groups[index_of(source, first)];
       }
       const int64_t members = addends(from.spec, fixed);
       for (auto [index, here] : groups) {
         const int64_t elements = part_of(to.spec, static_cast<int>(index)).elements();
         const int64_t pieces = elements * here / members, others = elements - pieces;
-        load.in_elements += pieces * addends_at(lines, place, summed, index).hosts + others;
+        load.in_elements += pieces * addends_at(source, lines, place, summed, index).hosts + others;
         if (here == members) load.in_elements -= others;
         if (here > 1 && here < members) load.summed_elements += others * here;
       }
@@ -252,7 +256,7 @@ struct HostTraffic::Impl {
             if (from.spec.nd_sbp[a].is_broadcast()) first[a] = copy[a];
             if (apart >> a & 1) first[a] = wanted->at[a];
           }
-          const Addends& on = addends_at(lines, place, summed, index_of(first));
+          const Addends& on = addends_at(source, lines, place, summed, index_of(source, first));
           load.in_elements += elements * on.hosts;
           load.summed_elements += elements * on.summed;
         }
@@ -279,7 +283,7 @@ void HostTraffic::add(const GlobalSpec& layout, bool on_target) {
 HostLoad HostTraffic::estimate(int from, int to, unsigned fixed, bool two_phase) {
   auto &a = at_index(impl_->layouts, from), &b = at_index(impl_->layouts, to);
   HostLoad most;
-  for (size_t place = 0; place < impl_->looked.size(); ++place) {
+  for (size_t place : impl_->places[b.on_target]) {
     const HostLoad load = impl_->of_host(place, a, b, fixed, two_phase);
     most.in_elements = std::max(most.in_elements, load.in_elements);
     most.summed_elements = std::max(most.summed_elements, load.summed_elements);
