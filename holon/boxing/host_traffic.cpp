@@ -1,6 +1,7 @@
 #include "holon/boxing/host_traffic.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <tuple>
 
@@ -15,16 +16,16 @@ HostLoad host_load(std::span<const Transfer> transfers, bool two_phase, const Ho
   std::vector<int> host_of(to_size(last + 1));
   for (int r = 0; r <= last; ++r) at_index(host_of, r) = hosts.host(r);
 
-  std::map<int, int64_t> in, out, summed;
+  std::vector<HostLoad> of(to_size(1 + *std::max_element(host_of.begin(), host_of.end())));  // by host
   auto add_phase = [&](std::vector<Pull> Transfer::*pulls) {
     comm::Crossings crossings(host_of);
     for (const Transfer& t : transfers) crossings.add(at_index(t.members, t.me), t.*pulls, t.members);
     for (const comm::Crossing& c : crossings.list()) {
       const int64_t elements = c.shape.numel();
-      const int sender = at_index(host_of, c.addends[0]);
-      in[c.to_host] += elements;
-      out[sender] += elements;
-      if (c.addends.size() > 1) summed[sender] += elements * static_cast<int64_t>(c.addends.size());
+      HostLoad& sender = at_index(of, at_index(host_of, c.addends[0]));
+      at_index(of, c.to_host).in_elements += elements;
+      sender.out_elements += elements;
+      if (c.addends.size() > 1) sender.summed_elements += elements * std::ssize(c.addends);
     }
   };
   if (two_phase) {
@@ -33,12 +34,13 @@ HostLoad host_load(std::span<const Transfer> transfers, bool two_phase, const Ho
   } else {
     add_phase(&Transfer::pulls);
   }
-  auto most = [](const std::map<int, int64_t>& by_host) {
-    int64_t n = 0;
-    for (auto [host, elements] : by_host) n = std::max(n, elements);
-    return n;
-  };
-  return {most(in), most(out), most(summed)};
+  HostLoad most;
+  for (const HostLoad& load : of) {
+    most.in_elements = std::max(most.in_elements, load.in_elements);
+    most.out_elements = std::max(most.out_elements, load.out_elements);
+    most.summed_elements = std::max(most.summed_elements, load.summed_elements);
+  }
+  return most;
 }
 
 struct HostTraffic::Impl {

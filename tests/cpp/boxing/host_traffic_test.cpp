@@ -38,7 +38,10 @@ void compare(const Placement& source, const Placement& target, const Dims& shape
         all_reduce &= from.nd_sbp[a] == to.nd_sbp[a] || (from.nd_sbp[a].is_partial() && to.nd_sbp[a].is_broadcast());
       for (bool two_phase : {false, true}) {
         if (two_phase && !all_reduce) continue;
-        const HostLoad sent = host_load(transfers_of(from, to, shape, hosts, two_phase), two_phase, hosts);
+        std::vector<Transfer> transfers = transfers_of(from, to, shape, hosts);
+        if (two_phase)
+          for (Transfer& t : transfers) split_in_phases(t);
+        const HostLoad sent = host_load(transfers, two_phase, hosts);
         const HostLoad supposed = traffic.estimate(static_cast<int>(i), static_cast<int>(k), fixed, two_phase);
         EXPECT_EQ(supposed.in_elements, sent.in_elements) << from.str() << " -> " << to.str() << two_phase;
         EXPECT_EQ(supposed.summed_elements > 0, sent.summed_elements > 0) << from.str() << " -> " << to.str();
