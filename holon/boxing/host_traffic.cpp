@@ -1,9 +1,9 @@
 #include "holon/boxing/host_traffic.h"
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
 #include <map>
-#include <tuple>
 
 #include "holon/base/index.h"
 #include "holon/comm/hosts/crossings.h"
@@ -50,11 +50,7 @@ struct HostTraffic::Impl {
   struct Part {
     Dims lo, hi;
     Dims at;
-    int64_t elements() const {
-      int64_t n = 1;
-      for (int d = 0; d < lo.size(); ++d) n *= hi[d] - lo[d];
-      return n;
-    }
+    int64_t elements;
     int64_t common_elements(const Part& other) const {
       int64_t n = 1;
       for (int d = 0; d < lo.size(); ++d) {
@@ -91,12 +87,27 @@ struct HostTraffic::Impl {
   std::vector<size_t> places[2];             // those in `looked` that represent a placement's
   std::vector<std::vector<int>> indices[2];  // of their ranks in each placement, by place in `looked`
   std::vector<Layout> layouts;
-  // By placement, place in `looked` and the axes that are summed: of each line of ranks, by its first one's index.
-  using Lines = std::vector<Addends>;
-  std::map<std::tuple<bool, size_t, unsigned>, Lines> known_lines;
+  // Of each line of a placement's ranks along the axes that are summed, by its first one's index.
+  struct Lines {
+    bool on_target;
+    size_t place;  // in `looked`
+    unsigned summed;
+    std::vector<Addends> addends;
+  };
+  std::deque<Lines> known_lines;
+  Dims strides[2];  // of the placements' hierarchies
+  struct FirstHost {
+    int from = -1, to = -1;
+    HostLoad load = {};
+  };
+  FirstHost first_host[2];  // of the last step, by two_phase
 
   Impl(const Placement& source, const Placement& target, const Dims& s, const HostMap& h)
-      : placements{source, target}, shape(s), hosts(h), one_placement(source == target) {
+      : placements{source, target},
+        shape(s),
+        hosts(h),
+        one_placement(source == target),
+        strides{contiguous_strides(source.hierarchy()), contiguous_strides(target.hierarchy())} {
     for (int side = one_placement ? 1 : 0; side < 2; ++side) {
       const Placement& p = placements[side];
       for (int i : {0, p.size() / 2, p.size() - 1}) {
@@ -120,7 +131,7 @@ struct HostTraffic::Impl {
 
   Part part_of(const GlobalSpec& spec, int index) const {
     const Region s = region_of(shape, spec.placement, spec.nd_sbp, index);
-    Part p{s.offset, s.offset, spec.placement.coordinate(index)};
+    Part p{s.offset, s.offset, spec.placement.coordinate(index), s.shape.numel()};
     for (int d = 0; d < p.hi.size(); ++d) p.hi[d] += s.shape[d];
     return p;
   }
@@ -169,30 +180,31 @@ struct HostTraffic::Impl {
     }
   }
 
-  int64_t index_of(const Placement& p, const Dims& at) const {
-    const Dims strides = contiguous_strides(p.hierarchy());
+  int64_t index_of(bool on_target, const Dims& at) const {
     int64_t index = 0;
-    for (int a = 0; a < at.size(); ++a) index += at[a] * strides[a];
+    for (int a = 0; a < at.size(); ++a) index += at[a] * strides[on_target][a];
     return index;
   }
 
   Lines& lines_of(bool on_target, size_t place, unsigned summed) {
-    Lines& lines = known_lines[{on_target, place, summed}];
-    if (lines.empty()) lines.resize(to_size(placements[on_target].size()));
-    return lines;
+    for (Lines& l : known_lines)
+      if (l.on_target == on_target && l.place == place && l.summed == summed) return l;
+    known_lines.push_back({on_target, place, summed, std::vector<Addends>(to_size(placements[on_target].size()))});
+    return known_lines.back();
   }
 
-  // Of the placement's ranks that differ from the index-th along the summed axes, where its coordinate is 0.
-  const Addends& addends_at(const Placement& p, Lines& lines, size_t place, unsigned summed, int64_t index) const {
-    Addends& found = at_index(lines, index);
+  // Of the ranks that differ from the index-th along the summed axes, where its coordinate is 0.
+  const Addends& addends_at(Lines& lines, int64_t index) const {
+    Addends& found = at_index(lines.addends, index);
     if (found.hosts >= 0) return found;
-    const Dims strides = contiguous_strides(p.hierarchy());
+    const Placement& p = placements[lines.on_target];
+    const Dims& step = strides[lines.on_target];
     std::vector<int64_t> line = {index};
-    for (int a = 0; a < strides.size(); ++a) {
-      if (!(summed >> a & 1)) continue;
+    for (int a = 0; a < step.size(); ++a) {
+      if (!(lines.summed >> a & 1)) continue;
       std::vector<int64_t> longer;
       for (int64_t i : line)
-        for (int64_t c = 0; c < p.hierarchy()[a]; ++c) longer.push_back(i + c * strides[a]);
+        for (int64_t c = 0; c < p.hierarchy()[a]; ++c) longer.push_back(i + c * step[a]);
       line = std::move(longer);
     }
     std::vector<int> on;
@@ -201,7 +213,7 @@ struct HostTraffic::Impl {
     found.hosts = 0;
     for (size_t i = 0; i < on.size();) {
       const size_t end = to_size(std::upper_bound(on.begin() + static_cast<int64_t>(i), on.end(), on[i]) - on.begin());
-      if (on[i] != looked[place]) {
+      if (on[i] != looked[lines.place]) {
         ++found.hosts;
         if (end - i > 1) found.summed += static_cast<int64_t>(end - i);
       }
@@ -228,22 +240,22 @@ struct HostTraffic::Impl {
         Dims first = source.coordinate(i);
         for (int a = 0; a < first.size(); ++a)
           if (summed >> a & 1) first[a] = 0;
-        ++groups[index_of(source, first)];
+        ++groups[index_of(from.on_target, first)];
       }
       const int64_t members = addends(from.spec, fixed);
       for (auto [index, here] : groups) {
-        const int64_t elements = part_of(to.spec, static_cast<int>(index)).elements();
+        const int64_t elements = part_of(to.spec, static_cast<int>(index)).elements;
         const int64_t pieces = elements * here / members, others = elements - pieces;
-        load.in_elements += pieces * addends_at(source, lines, place, summed, index).hosts + others;
+        load.in_elements += pieces * addends_at(lines, index).hosts + others;
         if (here == members) load.in_elements -= others;
         if (here > 1 && here < members) load.summed_elements += others * here;
       }
     } else if (summed == 0) {
       const auto& parts = different(from, place, apart);
       for (const Part* wanted : different(to, place, apart)) {
-        load.in_elements += wanted->elements();
+        load.in_elements += wanted->elements;
         for (const Part* had : parts)
-          if (alike(had->at, wanted->at, apart)) load.in_elements -= had->common_elements(*wanted);
+          if (apart == 0 || alike(had->at, wanted->at, apart)) load.in_elements -= had->common_elements(*wanted);
       }
     } else {
       // Of copies, those that the host has itself, if it has any.
@@ -258,13 +270,23 @@ struct HostTraffic::Impl {
             if (from.spec.nd_sbp[a].is_broadcast()) first[a] = copy[a];
             if (apart >> a & 1) first[a] = wanted->at[a];
           }
-          const Addends& on = addends_at(source, lines, place, summed, index_of(source, first));
+          const Addends& on = addends_at(lines, index_of(from.on_target, first));
           load.in_elements += elements * on.hosts;
           load.summed_elements += elements * on.summed;
         }
     }
     load.out_elements = load.in_elements;
     return load;
+  }
+
+  // Kept for the next call: a search asks for it before it asks for all.
+  const HostLoad& of_first_host(int from, int to, unsigned fixed, bool two_phase) {
+    FirstHost& known = first_host[two_phase];
+    if (known.from != from || known.to != to) {
+      Layout &a = at_index(layouts, from), &b = at_index(layouts, to);
+      known = {from, to, of_host(places[b.on_target][0], a, b, fixed, two_phase)};
+    }
+    return known.load;
   }
 
   static bool alike(const Dims& a, const Dims& b, unsigned axes) {
@@ -284,14 +306,19 @@ void HostTraffic::add(const GlobalSpec& layout, bool on_target) {
 
 HostLoad HostTraffic::estimate(int from, int to, unsigned fixed, bool two_phase) {
   auto &a = at_index(impl_->layouts, from), &b = at_index(impl_->layouts, to);
-  HostLoad most;
-  for (size_t place : impl_->places[b.on_target]) {
-    const HostLoad load = impl_->of_host(place, a, b, fixed, two_phase);
+  HostLoad most = impl_->of_first_host(from, to, fixed, two_phase);
+  const std::vector<size_t>& places = impl_->places[b.on_target];
+  for (size_t i = 1; i < places.size(); ++i) {
+    const HostLoad load = impl_->of_host(places[i], a, b, fixed, two_phase);
     most.in_elements = std::max(most.in_elements, load.in_elements);
     most.summed_elements = std::max(most.summed_elements, load.summed_elements);
   }
   most.out_elements = most.in_elements;
   return most;
+}
+
+int64_t HostTraffic::into_first_host(int from, int to, unsigned fixed, bool two_phase) {
+  return impl_->of_first_host(from, to, fixed, two_phase).in_elements;
 }
 
 }  // namespace holon::boxing

@@ -34,6 +34,8 @@ class HostTraffic {
   void add(const GlobalSpec& layout, bool on_target);  // numbered from 0
   // Pre: one_move(). fixed: fixed_axes() of the two.
   HostLoad estimate(int from, int to, unsigned fixed, bool two_phase);
+  // No more than the estimate's in_elements, and found in less time.
+  int64_t into_first_host(int from, int to, unsigned fixed, bool two_phase);
 
  private:
   struct Impl;

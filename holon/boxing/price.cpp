@@ -99,7 +99,8 @@ struct Pricer::Impl {
   // Where the parts of the ranks in question are along the axes of `cut`: [lo, hi), axis by axis.
   struct Cells {
     std::vector<int64_t> lo, hi;
-    std::vector<char> absent;  // ranks without a part; empty: none
+    std::vector<int64_t> elements;  // of each part
+    std::vector<char> absent;       // ranks without a part; empty: none
   };
   struct Layout {
     bool on_target;
@@ -158,6 +159,7 @@ struct Pricer::Impl {
     const size_t n = list.size(), k = cut.size();
     cells->lo.resize(n * k);
     cells->hi.resize(n * k);
+    cells->elements.resize(n);
     if (elsewhere) cells->absent.resize(n);
     for (size_t j = 0; j < n; ++j) {
       int index = list[j];
@@ -167,6 +169,7 @@ struct Pricer::Impl {
         if (index < 0) continue;
       }
       Region s = region_of(shape, p, l.spec.nd_sbp, index);
+      cells->elements[j] = s.shape.numel();
       for (size_t d = 0; d < k; ++d) {
         cells->lo[d * n + j] = s.offset[cut[d]];
         cells->hi[d * n + j] = s.offset[cut[d]] + s.shape[cut[d]];
@@ -230,13 +233,10 @@ struct Pricer::Impl {
     double all_elements = 0, all_copied = 0;
     int64_t most_copied = 0, most_read = 0, most_new = 0;
     for (size_t j = 0; j < n; ++j) {
-      int64_t elements = rest, own = rest;
-      for (size_t d = 0; d < k; ++d) {
-        const int64_t lo = wanted.lo[d * n + j], hi = wanted.hi[d * n + j];
-        elements *= hi - lo;
-        own *= std::max<int64_t>(0, std::min(hi, had.hi[d * n + j]) - std::max(lo, had.lo[d * n + j]));
-      }
-      if (!apart.empty() && apart[j]) own = 0;
+      const int64_t elements = wanted.elements[j];
+      int64_t own = !apart.empty() && apart[j] ? 0 : rest;
+      for (size_t i = j; i < n * k; i += n)
+        own *= std::max<int64_t>(0, std::min(wanted.hi[i], had.hi[i]) - std::max(wanted.lo[i], had.lo[i]));
       const int64_t read = elements * summed - own;
       const bool has_all = elements == 0 || (summed == 1 && own == elements);
       local &= has_all;
@@ -357,6 +357,22 @@ struct Pricer::Impl {
     return seconds(work, machine.costs);
   }
 
+  // No step's share of time between hosts is less.
+  double least_between_hosts(int from_number, int to_number) {
+    const GlobalSpec &from = at_index(layouts, from_number).spec, &to = at_index(layouts, to_number).spec;
+    if (one_host || both <= kEveryPullInSearch || !one_move(from, to)) return 0;
+    const unsigned fixed = fixed_axes(from, to);
+    int64_t least = traffic->into_first_host(from_number, to_number, fixed, false);
+    if (least > 0 && kind_of_move(from, to, fixed) == StepKind::kAllReduce && addends(from, fixed) > 1)
+      least = std::min(least, traffic->into_first_host(from_number, to_number, fixed, true));
+    if (least == 0) return 0;
+    Work work;
+    work.net_syncs = 1;
+    work.net_bytes = static_cast<double>(least * item);
+    work.net_both_bytes = one_placement ? 2 * work.net_bytes : work.net_bytes;
+    return seconds(work, machine.costs);
+  }
+
   // transfers: of the step, found here where they are needed and not there yet.
   HostLoad crossing(int from, int to, unsigned fixed, bool two_phase, std::vector<Transfer>& transfers) {
     if (both > (every_rank ? kEveryPull : kEveryPullInSearch)) return traffic->estimate(from, to, fixed, two_phase);
@@ -374,8 +390,8 @@ struct Pricer::Impl {
       if (index < 0) continue;
       int64_t read = 0;
       for (const Pull& pull : t.pulls)
-        read += pull.shape.numel() *
-            (std::ssize(pull.owners) - std::count(pull.owners.begin(), pull.owners.end(), t.me));
+        read +=
+            pull.shape.numel() * (std::ssize(pull.owners) - std::count(pull.owners.begin(), pull.owners.end(), t.me));
       at_index(reads, index) = read * item;
     }
   }
@@ -442,6 +458,12 @@ double Pricer::at_least(int from, int to) const {
   const double least = std::min(c.view_s, c.step_s);
   if (wanted <= had) return least;
   return least + static_cast<double>(wanted) / impl_->best_rate;
+}
+
+double Pricer::at_least_between_hosts(int from, int to) {
+  // Added in another order, it must not be above the price itself by a rounding.
+  constexpr double kBelow = 1 - 1e-9;
+  return (at_least(from, to) + impl_->least_between_hosts(from, to)) * kBelow;
 }
 
 std::optional<Edge> price_step(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, DType dtype,

@@ -341,7 +341,7 @@ std::vector<Transfer> transfers_of(const GlobalSpec& from, const GlobalSpec& to,
 void split_in_phases(Transfer& t) {
   const int64_t n = t.shape.numel();
   if (n == 0) return;
-  const std::vector<int>& owners = t.pulls[0].owners;
+  const comm::Owners& owners = t.pulls[0].owners;
   const auto parts = static_cast<int64_t>(owners.size());
   const auto place = std::find(owners.begin(), owners.end(), t.me) - owners.begin();
   for (int64_t p = 0; p < parts; ++p) {

@@ -31,8 +31,8 @@ Crossings::Crossings(std::span<const int> host_of) : host_of_(host_of) {
     if (int& place = at_index(place_, host); place < 0) place = hosts_++;
 }
 
-Crossings::Owners Crossings::in_order(const Pull& pull, std::span<const int> ids) const {
-  Owners owners;
+Crossings::OwnersByHost Crossings::in_order(const Pull& pull, std::span<const int> ids) const {
+  OwnersByHost owners;
   owners.reserve(pull.owners.size());
   for (int owner : pull.owners) {
     const int member = member_of(owner, ids);
@@ -44,7 +44,7 @@ Crossings::Owners Crossings::in_order(const Pull& pull, std::span<const int> ids
 }
 
 std::vector<std::vector<int>> Crossings::by_host(const Pull& pull, std::span<const int> ids) const {
-  const Owners owners = in_order(pull, ids);
+  const OwnersByHost owners = in_order(pull, ids);
   std::vector<std::vector<int>> by;
   for (size_t i = 0; i < owners.size(); ++i) {
     if (i == 0 || owners[i].first != owners[i - 1].first) by.emplace_back();
@@ -106,7 +106,7 @@ std::vector<size_t> Crossings::add(int member, std::span<const Pull> pulls, std:
       note({&owner, 1}, stretch);
       continue;
     }
-    const Owners owners = in_order(p, ids);
+    const OwnersByHost owners = in_order(p, ids);
     const bool one_host = owners[0].first == owners[owners.size() - 1].first;
     SmallVec<int, 64> addends;
     for (size_t i = 0; i < owners.size(); ++i) {

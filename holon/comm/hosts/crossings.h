@@ -38,9 +38,9 @@ class Crossings {
 
  private:
   static constexpr uint32_t kFree = UINT32_MAX;
-  using Owners = SmallVec<std::pair<int, int>, 64>;  // of a pull, each after its host's place
+  using OwnersByHost = SmallVec<std::pair<int, int>, 64>;  // of a pull, each after its host's place
 
-  Owners in_order(const Pull& pull, std::span<const int> ids) const;
+  OwnersByHost in_order(const Pull& pull, std::span<const int> ids) const;
   size_t find(int to_host, std::span<const int> addends, const Pull& pull);
   void make_slots(size_t at_least);
 

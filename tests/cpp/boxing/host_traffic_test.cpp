@@ -44,6 +44,8 @@ void compare(const Placement& source, const Placement& target, const Dims& shape
         const HostLoad sent = host_load(transfers, two_phase, hosts);
         const HostLoad supposed = traffic.estimate(static_cast<int>(i), static_cast<int>(k), fixed, two_phase);
         EXPECT_EQ(supposed.in_elements, sent.in_elements) << from.str() << " -> " << to.str() << two_phase;
+        EXPECT_LE(traffic.into_first_host(static_cast<int>(i), static_cast<int>(k), fixed, two_phase),
+                  supposed.in_elements);
         EXPECT_EQ(supposed.summed_elements > 0, sent.summed_elements > 0) << from.str() << " -> " << to.str();
         ++pairs;
       }
