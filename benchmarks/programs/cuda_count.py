@@ -41,12 +41,15 @@ def module_from(path):
 
 
 class Counter:
-    """The emulator's counters, since the last call of lines()."""
+    """The emulator's counters, from one call of lines() to the next."""
 
     def __init__(self, library):
         self.library, self.path = ctypes.CDLL(library), library
         self.library.emulated_launch_count.restype = ctypes.c_long
         self.launched = 0
+
+    def stop(self):
+        self.library.emulated_traffic(None)
 
     def lines(self):
         """Launches by the host, and for each kind of work (kind, address, times, bytes read, bytes written)."""
@@ -131,6 +134,7 @@ def run(args):
         counter.lines()
         step()
         launched, lines = counter.lines()
+        counter.stop()
         if args.kernels:
             print(f"{kind}:\n{table(lines, counter.path)}", file=sys.stderr, flush=True)
         for what, value in figures_of(launched, lines).items():
@@ -151,7 +155,9 @@ def main(given=None):
         return 0
     library = os.environ.get("HOLON_CUDA_LIBRARY", str(EMULATED))
     if not library.endswith("_emulated.so") or not Path(library).exists():
-        print(f"cuda --count: {library} is not the emulator. Build it: ./dev build holon_cuda_emulated", file=sys.stderr)
+        print(
+            f"cuda --count: {library} is not the emulator. Build it: ./dev build holon_cuda_emulated", file=sys.stderr
+        )
         return 1
     # The host may touch the memory: that it does not is what the tests check.
     settings = {"EMULATED_TRAFFIC": "1", "EMULATED_STRICT": "0", "EMULATED_MEMORY_MB": "16384", "EMULATED_DEVICES": "1"}

@@ -78,9 +78,7 @@ void run(const Product& p, const void* a, const void* b, const void* c, void* d,
 // float64 has no epilogues, so that the ways without them are gone, too.
 bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias) {
   if (p.dtype == DType::kFloat64 && (bias || p.act != Act::kNone)) return false;
-  auto work = [=] {
-    p.dtype == DType::kFloat64 ? run<double>(p, a, b, c, d, bias) : run<float>(p, a, b, c, d, bias);
-  };
+  auto work = [=] { p.dtype == DType::kFloat64 ? run<double>(p, a, b, c, d, bias) : run<float>(p, a, b, c, d, bias); };
   emulator::enqueue(stream(), work, {"product"});
   return true;
 }

@@ -1,6 +1,7 @@
-// What work moves in the memory of devices (EMULATED_TRAFFIC=1): that memory is closed when a piece of work begins, and
-// its first read and first write of each page of 4 KiB are counted. So a kernel that reads an array twice counts once, as
-// if caches were large enough; what is smaller than a page counts as one.
+// What work moves in the memory of devices (EMULATED_TRAFFIC=1, between two calls of emulated_traffic()): that memory
+// is closed when a piece of work begins, and its first read and first write of each page of 4 KiB are counted. So a
+// kernel that reads an array twice counts once, as if caches were large enough; what is smaller than a page counts as
+// one.
 //
 // Of one rank: pieces of work of several threads are not told apart.
 #include <dlfcn.h>
@@ -14,7 +15,8 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
-#include <tuple>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "streams.h"
@@ -45,6 +47,7 @@ std::map<std::pair<std::string, const void*>, Moved>& moved() {
   return *all;
 }
 std::atomic<int64_t> waits{0};
+std::atomic<bool> counting{false};
 
 void protect(char* at, size_t bytes, int how) {
   if (bytes && mprotect(at, bytes, how) != 0) std::abort();
@@ -93,6 +96,7 @@ void count_wait() { waits.fetch_add(1, std::memory_order_relaxed); }
 std::function<void()> counted(Label label, std::function<void()> work) {
   if (!counts_traffic()) return work;
   return [label, work = std::move(work)] {
+    if (!counting) return work();
     UnderWay& u = under_way();
     u.ranges = memory_ranges();
     u.read = u.written = 0;
@@ -119,10 +123,16 @@ std::function<void()> counted(Label label, std::function<void()> work) {
 
 }  // namespace emulator
 
-// A line for each kind of work since the last call: "KIND ADDRESS TIMES READ WRITTEN", bytes; the address is where in the
-// module a kernel begins (hexadecimal), else 0. And "wait 0 TIMES 0 0": how often the host waited for a device.
+// How often the host has waited for a stream, an event or a device.
+extern "C" int64_t emulated_wait_count() { return emulator::waits; }
+
+// Begins to count, and writes a line for each kind of work that was counted since the last call: "KIND ADDRESS TIMES
+// READ WRITTEN", bytes; the address is where in the module a kernel begins (hexadecimal), else 0. And "wait 0 TIMES 0
+// 0": how often the host waited for a device. null: counts no more.
 extern "C" void emulated_traffic(const char* path) {
   using namespace emulator;
+  counting = path != nullptr;
+  if (!counting) return;
   FILE* file = std::fopen(path, "w");
   if (!file) return;
   const std::lock_guard lock(mutex);
@@ -131,9 +141,12 @@ extern "C" void emulated_traffic(const char* path) {
     ptrdiff_t at = 0;
     if (of.second && dladdr(of.second, &module) != 0)
       at = static_cast<const char*>(of.second) - static_cast<const char*>(module.dli_fbase);
-    std::fprintf(file, "%s %tx %" PRId64 " %" PRId64 " %" PRId64 "\n", of.first.c_str(), at, m.times, m.read, m.written);
+    std::fprintf(file, "%s %tx %" PRId64 " %" PRId64 " %" PRId64 "\n", of.first.c_str(), at, m.times, m.read,
+                 m.written);
   }
   moved().clear();
-  std::fprintf(file, "wait 0 %" PRId64 " 0 0\n", waits.exchange(0));
+  static int64_t waits_before = 0;
+  const int64_t now = waits, waited = now - std::exchange(waits_before, now);
+  std::fprintf(file, "wait 0 %" PRId64 " 0 0\n", waited);
   std::fclose(file);
 }
