@@ -92,12 +92,12 @@ void GraphCore::set_stage(const Module& module, int stage, const Placement* plac
   Block& b = block_of(module, "set_stage");
   b.stage = stage;
   if (placement) b.placement = placements_.emplace_back(std::make_shared<Placement>(*placement)).get();
-  entries_.clear();
+  forget_entries();
 }
 
 void GraphCore::set_activation_checkpointing(const Module& module, bool on) {
   block_of(module, "set_activation_checkpointing").checkpointing = on;
-  entries_.clear();
+  forget_entries();
 }
 
 void GraphCore::add_optimizer(optim::Optimizer& optimizer, std::function<double(int64_t step)> lr) {
@@ -123,7 +123,7 @@ void GraphCore::set_grad_scaler(optim::GradScaler& scaler) { set_grad_scaler(std
 
 void GraphCore::set_grad_scaler(std::shared_ptr<GraphScaler> scaler) {
   scaler_ = std::move(scaler);
-  entries_.clear();
+  forget_entries();
 }
 
 // A tensor with the scale's value, on the ranks and in the dtype of what backward() begins with.
@@ -230,6 +230,15 @@ void GraphCore::take_states(const std::shared_ptr<Entry>& e) {
   }
 }
 
+// Without keeping the memory of the one that ran last.
+void GraphCore::forget_entries() {
+  if (ran_) grad_norms_ = ran_->step->norms();
+  ran_.reset();
+  entries_.clear();
+}
+
+std::vector<double> GraphCore::grad_norms() const { return ran_ ? ran_->step->norms() : grad_norms_; }
+
 std::vector<Tensor> GraphCore::run(size_t signature, std::span<const Tensor> inputs) {
   auto& e = entries_[signature];
   if (!e->links.empty()) take_states(e);
@@ -241,8 +250,7 @@ std::vector<Tensor> GraphCore::run(size_t signature, std::span<const Tensor> inp
       if (Array a = t.array(); a.defined()) kernels::fill(a, Scalar(scale));
   }
   auto outputs = run_step(*e->step, inputs);
-  const auto norms = e->step->norms();
-  grad_norms_.assign(norms.begin(), norms.end());
+  ran_ = e;
   for (auto& o : optimizers_) o->stepped();
   if (auto& recipe = config.float8_recipe(); recipe && !e->links.empty()) recipe->update();
   if (scaled) {

@@ -76,7 +76,7 @@ class GraphCore {
   size_t n_signatures() const { return entries_.size(); }
   graph::StepStats stats(size_t signature) const;
   const graph::Step& step(size_t signature) const;
-  const std::vector<double>& grad_norms() const { return grad_norms_; }
+  std::vector<double> grad_norms() const;
   GraphState state_dict() const;
   void load_state_dict(const GraphState& state);
   // Of the graph's modules. Errors: a name that is taken or has a dot.
@@ -133,6 +133,7 @@ class GraphCore {
   void cut_into_stages(std::span<const Tensor> inputs);
   bool fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const;
   bool is_current(Entry& e);
+  void forget_entries();
   void claim_parameters();
   void take_states(const std::shared_ptr<Entry>& e);
   Tensor scale_for(const Tensor& seed);
@@ -147,7 +148,8 @@ class GraphCore {
   std::vector<const Placement*>
       input_placements_;  // where inputs are brought, after a cut into stages; nullptr: nowhere
   std::vector<Tensor> claimed_;
-  std::vector<double> grad_norms_;
+  std::shared_ptr<const Entry> ran_;  // by the last call
+  std::vector<double> grad_norms_;    // of the last call, if its entry is gone
   size_t last_ = 0;
   const uint64_t number_;
 };

@@ -41,7 +41,7 @@ std::string Graph::captured() const { return core_->captured(); }
 size_t Graph::n_signatures() const { return core_->n_signatures(); }
 graph::StepStats Graph::stats(size_t signature) const { return core_->stats(signature); }
 const graph::Step& Graph::step(size_t signature) const { return core_->step(signature); }
-const std::vector<double>& Graph::grad_norms() const { return core_->grad_norms(); }
+std::vector<double> Graph::grad_norms() const { return core_->grad_norms(); }
 GraphState Graph::state_dict() const { return core_->state_dict(); }
 void Graph::load_state_dict(const GraphState& state) { core_->load_state_dict(state); }
 void Graph::replace_module(const std::string& path, const Module& module) { core_->replace_module(path, module); }

@@ -95,8 +95,8 @@ class Graph {
   const graph::Step& step(size_t signature) const;
   // By what the last call clipped gradients, before it did: the norms of optim::clip_grad_norm_() in build() in the
   // order of the calls, then of the optimizers' groups with a clip_grad_max_norm, as Optimizer::clip_grad() returns
-  // them. Empty before the first call.
-  const std::vector<double>& grad_norms() const;
+  // them. Empty before the first call. Waits for a device on which they are clipped.
+  std::vector<double> grad_norms() const;
 
   // What the modules and optimizers hold, by name. Errors of load_state_dict(): those of the modules' and optimizers'.
   GraphState state_dict() const;

@@ -22,6 +22,7 @@
 #include "holon/graph/program/recordings.h"
 #include "holon/graph/virtual_rank.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/on_device.h"
 
 namespace holon::graph {
 
@@ -359,7 +360,11 @@ std::span<const uint8_t> Step::finite() const {
   return impl_->program->loss_scale->finite;
 }
 
-std::span<const double> Step::norms() const { return impl_->program->norms; }
+std::vector<double> Step::norms() const {
+  std::vector<double> found;
+  for (const Array& norm : impl_->program->norms) found.push_back(kernels::on_device(norm, {}).data<double>()[0]);
+  return found;
+}
 
 size_t Step::n_updates() const { return impl_->program->updates.size(); }
 optim::Rule& Step::rule(size_t update) { return impl_->program->updates.at(update).rule; }

@@ -43,8 +43,8 @@ class Step {
   std::span<const uint8_t> finite() const;
 
   // Of the last run: the norms by which gradients were clipped, of Capture::clip_gradients() in the order of the calls,
-  // then of the optimizers' groups. Before a run: zeros.
-  std::span<const double> norms() const;
+  // then of the optimizers' groups. Before a run: zeros. Waits for a device on which they are clipped.
+  std::vector<double> norms() const;
 
   // The groups of the optimizers in the order of Capture::add_update(). slots: those parameters that have a gradient.
   // Their state is made by the first run() unless given before; learning rates may be changed between runs.

@@ -199,6 +199,27 @@ HOLON_FN T norm_term(T x, T power) {
     return f::abs(x);
 }
 
+// As trust_ratios() in optim.h has it, of sums of squares.
+HOLON_FN double trust_ratio(bool lamb, double coefficient, double decay, double eps, double p2, double d2) {
+  const double p = f::sqrt(p2), d = f::sqrt(d2);
+  if (!(p > 0 && d > 0)) return 1;
+  return lamb ? p / d : coefficient * p / (d + decay * p + eps);
+}
+
+// Of the norm_terms' sum, or of their extreme.
+HOLON_FN double norm_of_sum(NormKind kind, double power, double sum) {
+  if (kind == NormKind::kSquares) return f::sqrt(sum);
+  return kind == NormKind::kPowers ? f::pow(sum, 1 / power) : sum;
+}
+
+// By what tensors of this norm are multiplied so that it is at most limit: 1 or less, 1 where the norm is NaN. wide: as
+// in optim.h.
+HOLON_FN double clip_factor(double norm, double limit, bool wide) {
+  const double rounded = wide ? norm : static_cast<double>(static_cast<float>(norm));
+  const double factor = limit / (rounded + 1e-6);
+  return factor < 1 ? factor : 1;
+}
+
 // x * factor, then not below low and not above high; a NaN stays.
 template <bool clamped, class T>
 HOLON_FN T scaled(T x, T factor, T low, T high) {

@@ -7,7 +7,9 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/on_device.h"
 #include "holon/kernels/optim.h"
+#include "holon/optim/device_clip.h"
 #include "holon/optim/over_ranks.h"
 #include "holon/optim/update.h"
 #include "holon/tensor/tracer.h"
@@ -75,6 +77,14 @@ struct Gradients {
     }
   }
 
+  // By a number in memory of the device that they are on, or of the host's.
+  void scale_by(const Array& factor) const {
+    std::vector<Array> there, elsewhere;
+    for (auto& a : parts()) (a.device == factor.device ? there : elsewhere).push_back(a);
+    if (!there.empty()) kernels::scale_by(there, factor);
+    if (!elsewhere.empty()) kernels::scale_all(elsewhere, *kernels::on_device(factor, {}).data<double>());
+  }
+
   void count_versions() const {
     for (auto& g : grads)
       if (g.array().defined()) ++g.array().storage->version;
@@ -92,64 +102,81 @@ void check(const Clip& clip) {
     fail_value("clip_grad_norm: norm_type is not a number. Give 2, another power, 0, inf or -inf.");
 }
 
-Clipping clipping_of(const Clip& clip, std::span<const Array> parts, std::span<const GlobalSpec* const> specs,
-                     bool wide) {
+kernels::NormKind norm_kind(double norm_type) {
   using kernels::NormKind;
-  const double norm_type = clip.norm_type;
-  const bool infinite = std::isinf(norm_type);
-  const NormKind kind = infinite ? (norm_type > 0 ? NormKind::kLargest : NormKind::kSmallest)
-      : norm_type == 2           ? NormKind::kSquares
-      : norm_type == 1           ? NormKind::kSum
-      : norm_type == 0           ? NormKind::kCount
-                                 : NormKind::kPowers;
-  const Combine how = !infinite ? Combine::kSum : norm_type > 0 ? Combine::kLargest : Combine::kSmallest;
-  std::vector<Array> own;
-  for (auto& a : parts)
-    if (a.defined()) own.push_back(a);
-  std::vector<double> of_own(own.size()), values(parts.size());
-  kernels::norms_of(kind, norm_type, own, of_own);
-  for (size_t i = 0, k = 0; i < parts.size(); ++i)
-    if (parts[i].defined()) values[i] = of_own[k++];
-  combine_over_ranks(specs, 1, how, true, values);
-  double norm = 0;
-  if (infinite && !values.empty()) {
-    norm = values[0];
-    for (double v : values) norm = std::isnan(v) || (norm_type > 0 ? v > norm : v < norm) ? v : norm;
-  } else if (!infinite) {
-    // Of the norms of the single gradients, as PyTorch has it: of order 0 that is how many of them are not 0.
-    for (double v : values) norm += norm_type == 0 ? static_cast<double>(v != 0) : v;
-    if (norm_type == 2)
-      norm = std::sqrt(norm);
-    else if (norm_type != 0 && norm_type != 1)
-      norm = values.empty() ? 0 : std::pow(norm, 1 / norm_type);
-  }
+  if (std::isinf(norm_type)) return norm_type > 0 ? NormKind::kLargest : NormKind::kSmallest;
+  return norm_type == 2 ? NormKind::kSquares
+      : norm_type == 1  ? NormKind::kSum
+      : norm_type == 0  ? NormKind::kCount
+                        : NormKind::kPowers;
+}
+
+void check_norm(const Clip& clip, double norm) {
   if (clip.error_if_nonfinite && !std::isfinite(norm))
     fail_runtime("clip_grad_norm: the norm of order {} of the gradients is {}. Find the parameter whose gradient is "
                  "not finite, or lower the learning rate.",
-                 norm_type, std::abs(norm));  // no "-nan"
-  const double rounded = wide ? norm : static_cast<double>(static_cast<float>(norm));
-  return {norm, clip.limit / (rounded + 1e-6)};
+                 clip.norm_type, std::abs(norm));  // no "-nan"
+}
+
+Clipping clipping_of(const Clip& clip, std::span<const Array> parts, std::span<const GlobalSpec* const> specs,
+                     bool wide) {
+  using kernels::NormKind;
+  const NormKind kind = norm_kind(clip.norm_type);
+  std::vector<Array> own;
+  for (auto& a : parts)
+    if (a.defined()) own.push_back(a);
+  std::vector<double> of_own(own.size());
+  kernels::norms_of(kind, clip.norm_type, own, of_own);
+  const Array found = Array::empty({1, static_cast<int64_t>(parts.size())}, float64),
+              result = Array::empty({2}, float64);
+  const std::span<double> values(found.data<double>(), parts.size());
+  for (size_t i = 0, k = 0; i < parts.size(); ++i) values[i] = parts[i].defined() ? of_own[k++] : 0;
+  const Combine how = kind == NormKind::kLargest ? Combine::kLargest
+      : kind == NormKind::kSmallest              ? Combine::kSmallest
+                                                 : Combine::kSum;
+  combine_over_ranks(specs, 1, how, true, values);
+  double norm = 0, factor = 1;
+  if (!parts.empty()) {
+    kernels::clip_factor(kind, clip.norm_type, clip.limit, wide, {&found, 1}, result);
+    norm = result.data<double>()[0], factor = result.data<double>()[1];
+  }
+  check_norm(clip, norm);
+  return {norm, factor};
 }
 
 namespace {
 
 ClipRecorder* recorder() { return dynamic_cast<ClipRecorder*>(Context::current().tracer()); }
 
-double clip_now(const Clip& clip, std::span<const Tensor> params) {
+// Of a norm and a factor in a device's memory.
+double norm_on_host(const Array& result) { return kernels::on_device(result, {}).data<double>()[0]; }
+
+// Where the norm and the factor are: float64 [2].
+Array clip_now(const Clip& clip, std::span<const Tensor> params) {
   Gradients all(params, true);
   std::vector<Array> parts;
+  std::vector<Device> devices;
   bool wide = false;
   for (auto& g : all.grads) {
     parts.push_back(g.array());
+    devices.push_back(g.is_local() ? g.device() : Device());
     wide = wide || g.dtype() == float64;
   }
-  const auto [norm, factor] = clipping_of(clip, parts, all.specs, wide);
-  if (!(factor < 1)) return norm;
+  const Device device = clip_device(all.specs, devices);
+  const Array result = Array::empty({2}, float64, device);
+  if (device.is_host()) {
+    const auto [norm, factor] = clipping_of(clip, parts, all.specs, wide);
+    result.data<double>()[0] = norm, result.data<double>()[1] = factor;
+    if (factor == 1) return result;
+  } else {
+    DeviceClipping(clip, all.specs, wide, device).run(parts, result);
+    if (clip.error_if_nonfinite) check_norm(clip, norm_on_host(result));
+  }
   parts.clear();  // who else holds a gradient's memory is counted
   all.make_own();
-  kernels::scale_all(all.parts(), factor);
+  all.scale_by(result.view({}, {}, 1));
   all.count_versions();
-  return norm;
+  return result;
 }
 
 }  // namespace
@@ -160,15 +187,16 @@ double clip_grad_norm(TensorList params, double max_norm, double norm_type, bool
   if (recorder())
     fail_runtime("clip_grad_norm returns a number, which a graph that is being captured does not have yet. Call "
                  "clip_grad_norm_(), which returns a tensor.");
-  return clip_now(clip, params);
+  return norm_on_host(clip_now(clip, params));
 }
 
 Tensor clip_grad_norm_(TensorList params, double max_norm, double norm_type, bool error_if_nonfinite) {
   const Clip clip{Clip::By::kNorm, max_norm, norm_type, error_if_nonfinite};
   check(clip);
   if (auto* r = recorder()) return r->clip_gradients(clip, params);
-  Array norm = Array::empty({}, float32);
-  kernels::fill(norm, Scalar(clip_now(clip, params)));
+  const Array result = clip_now(clip, params);
+  Array norm = Array::empty({}, float32, result.device);
+  kernels::copy(result.view({}, {}, 0), norm);
   return Tensor::local(std::move(norm));
 }
 

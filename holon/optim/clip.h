@@ -4,6 +4,7 @@
 #include <concepts>
 #include <span>
 
+#include "holon/kernels/numbers.h"
 #include "holon/tensor/tensor.h"
 
 namespace holon::optim {
@@ -19,11 +20,13 @@ struct Clip {
 };
 
 // Scales the gradients of params so that the norm of all of them together is at most max_norm. Returns the norm before,
-// as a float32 tensor without axes. norm_type is any number, 0 (how many gradients are not 0), inf or -inf (the
-// largest, the smallest magnitude). Right for any mixture of sbps and placements: every element counts once. Collective
-// where a parameter is global. In the build() of a graph it is part of the step: after the last micro-batch, on the
-// sums over the micro-batches, after a division by the loss scale and before the updates. Errors: max_norm negative;
-// with error_if_nonfinite, a norm that is not finite; in build(), before backward().
+// as a float32 tensor without axes: on the gradients' device if all of them are on one (of global ones, if its
+// placement has all ranks), whose work the host does not wait for then, unless for error_if_nonfinite. norm_type is any
+// number, 0 (how many gradients are not 0), inf or -inf (the largest, the smallest magnitude). Right for any mixture of
+// sbps and placements: every element counts once. Collective where a parameter is global. In the build() of a graph it
+// is part of the step: after the last micro-batch, on the sums over the micro-batches, after a division by the loss
+// scale and before the updates. Errors: max_norm negative; with error_if_nonfinite, a norm that is not finite; in
+// build(), before backward().
 Tensor clip_grad_norm_(TensorList params, double max_norm, double norm_type = 2.0, bool error_if_nonfinite = false);
 template <std::same_as<bool> B>
 Tensor clip_grad_norm_(TensorList params, double max_norm, B error_if_nonfinite) = delete;  // norm_type comes first
@@ -36,7 +39,7 @@ void clip_grad_value(TensorList params, double clip_value);
 // Errors: limits and types that are none.
 void check(const Clip& clip);
 
-// The norm of gradients, and by what they are to be multiplied: 1 or more where they stay.
+// The norm of gradients, and by what they are to be multiplied: 1 where they stay.
 struct Clipping {
   double norm, factor;
 };
@@ -46,6 +49,11 @@ struct Clipping {
 // norm; no layout has a partial sum. Errors: the norm is not finite, and must be.
 Clipping clipping_of(const Clip& clip, std::span<const Array> parts, std::span<const GlobalSpec* const> specs,
                      bool wide);
+
+// What a norm of this order is made of.
+kernels::NormKind norm_kind(double norm_type);
+// Errors: the norm is not finite, and must be.
+void check_norm(const Clip& clip, double norm);
 
 // A tracer (Context::tracer()) that records what is clipped.
 class ClipRecorder {

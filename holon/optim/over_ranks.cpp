@@ -21,15 +21,14 @@ double add(Combine how, double a, double b) {
   return b != b || (how == Combine::kLargest ? b > a : b < a) ? b : a;
 }
 
-// Of broadcast copies the first one counts.
-bool counts(const GlobalSpec& spec, int index) {
+}  // namespace
+
+bool counts_once(const GlobalSpec& spec, int index) {
   Dims at = spec.placement.coordinate(index);
   for (int d = 0; d < spec.nd_sbp.size(); ++d)
     if (!spec.nd_sbp[d].is_split() && at[d] != 0) return false;
   return true;
 }
-
-}  // namespace
 
 void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Combine how, bool everywhere,
                         std::span<double> values) {
@@ -57,7 +56,8 @@ void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Com
       part = Array::empty({1, n}, float64);
       for (size_t k = 0; k < which.size(); ++k)
         for (size_t j = 0; j < w; ++j)
-          part.data<double>()[k * w + j] = counts(*specs[which[k]], index) ? values[which[k] * w + j] : nothing(how);
+          part.data<double>()[k * w + j] =
+              counts_once(*specs[which[k]], index) ? values[which[k] * w + j] : nothing(how);
       part = kernels::on_device(part, row.device());
     }
     Tensor all = Tensor::global(part, {ranks, n}, float64, intern_spec(row, sbp::split(0)));

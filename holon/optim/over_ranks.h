@@ -16,4 +16,7 @@ enum class Combine : uint8_t { kSum, kLargest, kSmallest };
 void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Combine how, bool everywhere,
                         std::span<double> values);
 
+// Whether what the index-th rank of the placement has counts: of broadcast copies the first one does.
+bool counts_once(const GlobalSpec& spec, int index);
+
 }  // namespace holon::optim

@@ -1,5 +1,6 @@
 #include "holon/optim/rule.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -44,7 +45,8 @@ void check_slot(const Rule& rule, const Slot& s, size_t i) {
   if (!is_floating(p.dtype()))
     fail_type("{}: parameter {} is of {}; only floating point parameters can be updated. Leave it out.", what, i,
               name(p.dtype()));
-  if (g.defined() && (g.shape() != p.shape() || g.dtype() != p.dtype() || g.is_global() != p.is_global()))
+  const bool narrow = s.narrow && g.defined() && p.dtype() == float32 && size_bytes(g.dtype()) == 2;
+  if (g.defined() && (g.shape() != p.shape() || (g.dtype() != p.dtype() && !narrow) || g.is_global() != p.is_global()))
     fail_value("{}: parameter {} is {}, its gradient {}. They must be the same.", what, i, layout_text(p),
                layout_text(g));
   auto check_device = [&](const Tensor& t, const char* of) {
@@ -143,32 +145,64 @@ void count(const Rule& rule, Slot& s) {
   if (uses_master(rule, s.param)) changed(s.master.array());
 }
 
-// Whether a step is kernels on what is there, and the numbers that they are given.
-bool one_kernel(const Rule& rule, std::span<const Slot> slots) {
-  if (has_norms(rule.kind)) return false;
+// Whether each rank that has a part of a parameter has all that its norms are of.
+bool norms_stay(const GlobalSpec* spec) { return !spec || spec->nd_sbp.is_broadcast(); }
+
+// Whether a step is kernels on what is there, on one device if they need norms, and the numbers that they are given.
+bool only_kernels(const Rule& rule, std::span<const Slot> slots) {
+  Device device;
+  bool any = false;
   for (const Slot& s : slots) {
     if (!s.grad.defined()) continue;
     const GlobalSpec* spec = state_spec(rule, s.param);
     if (spec != s.param.spec() || s.grad.spec() != spec) return false;
     if (uses_master(rule, s.param) && !s.master.defined()) return false;
+    if (const Array& part = s.param.array(); has_norms(rule.kind) && part.defined()) {
+      if (!norms_stay(spec) || (any && !(part.device == device))) return false;
+      device = part.device;
+      any = true;
+    }
     for (int k = 0; k < kMaxStates; ++k)
       if (state_name(rule, k) && !at_index(s.state, k).defined()) return false;
   }
   return true;
 }
 
+// Whether the host need not know them.
+bool norms_on_device(std::span<const kernels::UpdateTensor> parts, std::span<const GlobalSpec* const> specs) {
+  return !parts.empty() && !parts[0].parameter.device.is_host() &&
+      std::all_of(specs.begin(), specs.end(), norms_stay) && std::all_of(parts.begin(), parts.end(), [&](auto& part) {
+        return part.parameter.device == parts[0].parameter.device;
+      });
+}
+
 // Sets what depends on the norms of whole tensors. Collective for global parameters.
 void apply_norms(const Rule& rule, std::span<kernels::UpdateTensor> parts, std::span<const size_t> slot_of,
                  std::span<const GlobalSpec* const> specs) {
-  std::vector<double> of_parts(parts.size() * 2), sums(specs.size() * 2);
   // The decay that the norms leave out joins the direction after them.
   const double late_decay =
       rule.kind == RuleKind::kLamb && rule.ratio_before_decay && rule.decoupled ? rule.weight_decay : 0;
   if (late_decay != 0)
     for (auto& part : parts) part.numbers.late_decay = 0;
-  kernels::update_norms(kernel_of(rule.kind), parts, of_parts);
+  const bool device = norms_on_device(parts, specs);
+  std::vector<double> of_parts(device ? 0 : parts.size() * 2), sums(device ? 0 : specs.size() * 2);
+  Array there;
+  if (device) {
+    there = Array::empty({static_cast<int64_t>(parts.size()), 2}, float64, parts[0].parameter.device);
+    kernels::update_norms_into(kernel_of(rule.kind), parts, there);
+  } else {
+    kernels::update_norms(kernel_of(rule.kind), parts, of_parts);
+  }
   if (late_decay != 0)
     for (auto& part : parts) part.numbers.late_decay = late_decay;
+  if (device) {
+    const kernels::RecordedUpdate* recorded = kernels::recorded_update();
+    if (recorded && (recorded->only_numbers || !recorded->fits)) return;
+    const Array ratios = Array::empty({static_cast<int64_t>(parts.size())}, float64, there.device);
+    kernels::trust_ratios(kernel_of(rule.kind), rule.trust_coefficient, rule.weight_decay, rule.eps, there, ratios);
+    for (size_t k = 0; k < parts.size(); ++k) parts[k].ratio = ratios.view({}, {}, static_cast<int64_t>(k));
+    return;
+  }
   for (size_t k = 0; k < parts.size(); ++k)
     for (size_t j = 0; j < 2; ++j) sums[2 * slot_of[k] + j] = of_parts[2 * k + j];
   combine_over_ranks(specs, 2, Combine::kSum, false, sums);
@@ -251,7 +285,7 @@ void update(const Rule& rule, std::span<Slot> slots) {
   check(rule);
   for (size_t i = 0; i < slots.size(); ++i) check_slot(rule, slots[i], i);
   kernels::RecordedUpdate* recorded = kernels::recorded_update();
-  if (recorded && !(recorded->fits = one_kernel(rule, slots))) return;
+  if (recorded && !(recorded->fits = only_kernels(rule, slots))) return;
   NoGradGuard guard;
   std::vector<kernels::UpdateTensor> parts;
   std::vector<size_t> slot_of;  // parts[k] is of slot slot_of[k], counted among those with a gradient
@@ -287,6 +321,7 @@ void update(const Rule& rule, std::span<Slot> slots) {
     kernels::UpdateTensor part;
     part.parameter = uses_master(rule, s.param) ? s.master.array() : value.array();
     part.gradient = grad.array();
+    part.gradient_scale = s.gradient_scale;
     for (int k = 0; k < kMaxStates; ++k) {
       const Tensor& state = at_index(s.state, k);
       if (state_name(rule, k)) part.state[k] = state.array();

@@ -49,7 +49,9 @@ struct Slot {
   Tensor param, grad;
   Tensor master;                         // float32; with master_weights
   std::array<Tensor, kMaxStates> state;  // named by state_name()
-  int64_t step = 0;                      // steps done
+  Array gradient_scale;  // where what the gradient is multiplied by is, as kernels::UpdateTensor has it; undefined: 1
+  bool narrow = false;   // the gradient may be of two bytes an element where the parameter is float32
+  int64_t step = 0;      // steps done
 };
 
 // The name of a state as in PyTorch ("exp_avg"); nullptr where the rule, with its options, has none.

@@ -238,3 +238,41 @@ def test_ranks_with_a_device_each_train_as_on_the_cpu():
     done = ranks.launch(HERE / "programs" / "graph_pairs.py", 2, timeout=120, EMULATED_DEVICES=2)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("as on the CPU") == 2
+
+
+class Clipped(nn.Graph):
+    def __init__(self, model, optimizer, clip, passes):
+        super().__init__()
+        self.model, self.clip = model, clip
+        self.add_optimizer(optimizer)
+        if not passes:
+            self.config.disable_passes("narrow_gradients")
+
+    def build(self, x, y):
+        with flow.autocast("cuda", dtype=flow.bfloat16):
+            loss = nn.functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        if self.clip == "value":
+            nn.utils.clip_grad_value_(self.model.parameters(), 1e-3)
+        for _ in range({"norm": 1, "norm twice": 2}.get(self.clip, 0)):
+            nn.utils.clip_grad_norm_(self.model.parameters(), 0.05)
+        return loss
+
+
+@pytest.mark.parametrize("clip", [None, "norm", "norm twice", "value"])
+@pytest.mark.parametrize("rule", ["AdamW", "LAMB"])
+def test_updates_read_narrow_gradients_as_they_are(rule, clip):
+    """With the bits of gradients that are cast first."""
+    found = []
+    for passes in (True, False):
+        flow.manual_seed(2)
+        model = MLP().to("cuda")
+        graph = Clipped(model, getattr(flow.optim, rule)(model.parameters(), lr=1e-2), clip, passes)
+        for x, y in batches():
+            graph(flow.tensor(x).to("cuda"), flow.tensor(y).to("cuda"))
+        assert graph.stats()["recorded"] == 1
+        found.append(([p.detach().cpu().numpy() for p in model.parameters()], graph.plan().count("cast(")))
+    for a, b in zip(found[0][0], found[1][0]):
+        np.testing.assert_array_equal(a, b)
+    saved = found[1][1] - found[0][1]
+    assert saved >= 4 if clip in (None, "norm") else saved == 0

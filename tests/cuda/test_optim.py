@@ -1,9 +1,20 @@
 """Optimizers, clipping and loss scaling on a cuda device follow the CPU's numbers."""
 
+import ctypes
+import os
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import holon as flow
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from harness import ranks  # noqa: E402
+
+EMULATED = "emulated" in os.environ.get("HOLON_CUDA_LIBRARY", "")
 
 SHAPES = [(7,), (40, 130), (), (0, 3), (5003,), (3, 4, 5)]
 RULES = {
@@ -132,14 +143,67 @@ def test_clip_grad_norm(norm_type, dtype, native):
         close(y.grad, x.grad, dtype)
 
 
-def test_clip_grad_norm_sees_what_is_not_finite():
-    for bad in (float("nan"), float("inf")):
-        for norm_type in (2.0, float("inf")):
-            p = flow.zeros(5000, device="cuda", requires_grad=True)
-            g = np.ones(5000, "f")
-            g[4321] = bad
-            p.grad = flow.tensor(g).cuda()
-            assert not np.isfinite(float(flow.nn.utils.clip_grad_norm_([p], 1.0, norm_type)))
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, 0.0, float("inf")])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_clip_grad_norm_of_what_is_not_finite(bad, norm_type):
+    g = np.ones(5000, "f")
+    g[4321] = bad
+    found = []
+    for device in ("cpu", "cuda"):
+        p, q = (flow.zeros(5000, device=device, requires_grad=True) for _ in range(2))
+        p.grad, q.grad = flow.tensor(g).to(device), flow.ones(5000, device=device)
+        norm = flow.nn.utils.clip_grad_norm_([p, q], 1.0, norm_type)
+        assert norm.device.type == device
+        found.append((norm.cpu().numpy(), p.grad.cpu().numpy(), q.grad.cpu().numpy()))
+    assert np.isfinite(found[0][0]) == (norm_type == 0)
+    for here, there in zip(*found):
+        np.testing.assert_array_equal(here, there)
+    if norm_type != 0:
+        with pytest.raises(RuntimeError, match="is (nan|inf).*not finite"):
+            p.grad = flow.tensor(g).to("cuda")
+            flow.nn.utils.clip_grad_norm_([p], 1.0, norm_type, error_if_nonfinite=True)
+
+
+def test_clipping_leaves_what_is_below_the_limit_and_what_others_hold():
+    p, q = (flow.zeros(300, device="cuda", requires_grad=True) for _ in range(2))
+    held = p.grad = flow.ones(300, device="cuda")
+    q.grad = p.grad
+    flow.nn.utils.clip_grad_norm_([p, q], 1e3)
+    np.testing.assert_array_equal(p.grad.cpu().numpy(), 1)
+    norm = flow.nn.utils.clip_grad_norm_([p, q], 1.0)
+    assert abs(float(norm) - 600**0.5) < 1e-4
+    for tensor in (p, q):
+        np.testing.assert_allclose(tensor.grad.cpu().numpy(), 600**-0.5, rtol=1e-5)
+    np.testing.assert_array_equal(held.cpu().numpy(), 1)
+
+
+def waits():
+    if not EMULATED:
+        pytest.skip("the emulator counts waits")
+    return ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_wait_count()
+
+
+@pytest.mark.parametrize("rule", ["adamw", "lamb", "lars"])
+def test_a_clipped_step_waits_for_nothing(rule, native):
+    params = parameters(flow.float32, "cuda")
+    optimizer = RULES[rule](params)
+    for step in range(3):
+        set_grads(params, step, flow.float32)
+        before = waits()
+        with native():
+            norms = [flow.nn.utils.clip_grad_norm_(params, 0.5, p) for p in (2.0, 1.0, float("inf"))]
+            optimizer.step()
+        assert waits() == before
+        assert all(norm.device.type == "cuda" for norm in norms)
+        assert float(norms[0]) > 0 and waits() > before  # it is read when it is asked for
+
+
+def test_clipping_of_global_gradients():
+    """On two ranks, of every layout; in steps of a graph, too."""
+    if not EMULATED and flow.cuda.device_count() < 2:
+        pytest.skip("2 cuda devices are needed")
+    done = ranks.launch(HERE / "programs/clip_parallel.py", 2, timeout=100, EMULATED_DEVICES=4, EMULATED_STRICT=0)
+    assert done.returncode == 0 and done.stdout.count("clipped alike") == 2, done.stdout + done.stderr
 
 
 def test_clip_grad_value(native):

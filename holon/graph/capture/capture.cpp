@@ -7,6 +7,7 @@
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/ops/arithmetic.h"
+#include "holon/optim/device_clip.h"
 
 namespace holon::graph {
 
@@ -307,7 +308,16 @@ Tensor Capture::add_clip(const optim::Clip& how, std::span<const Tensor> params)
   const bool by_norm = how.by == optim::Clip::By::kNorm;
   Tensor norm;
   ValueId v = kNoValue;
-  if (by_norm) norm = symbol({}, float32, nullptr, {}, &v);
+  if (by_norm) {
+    std::vector<const GlobalSpec*> specs;
+    std::vector<Device> devices;
+    for (auto& p : params) {
+      const TensorImpl& g = *gradients_[gradient_of_.at(p.impl())].second.impl();
+      specs.push_back(g.spec);
+      devices.push_back(g.device);
+    }
+    norm = symbol({}, float32, nullptr, optim::clip_device(specs, devices), &v);
+  }
   Node& n = append(NodeKind::kClip, {});
   n.section = Section::kOnceAfter;
   n.stage = -1;

@@ -4,8 +4,10 @@
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/on_device.h"
 #include "holon/kernels/optim.h"
 #include "holon/ops/arithmetic.h"
+#include "holon/ops/cast.h"
 #include "holon/optim/update.h"
 
 namespace holon::graph::kinds {
@@ -81,11 +83,20 @@ void verify_update(NodeCheck& check, const Node& n) {
     }
     if (n.in[i] == kNoValue) continue;
     const Value& d = g.value(n.in[i]);
-    check.alike(n, d, p, "a gradient");
+    const bool narrow = size_bytes(d.dtype) == 2 && is_floating(d.dtype) && p.dtype == float32;
+    if (d.shape != p.shape || (d.dtype != p.dtype && !narrow)) check.alike(n, d, p, "a gradient");
     bool fits =
         d.spec == (at ? at : p.spec) || (!at && d.spec && p.spec && d.spec == optim::state_spec(u.rule, e.tensor));
     if (!fits) check.wrong(n, "the gradient of \"{}\" does not have the layout in which it is updated", e.name);
   }
+}
+
+// In the parameter's dtype.
+Tensor gradient_at(Interpreter& run, const Node& update, size_t slot) {
+  const Update& u = at_index(run.g.updates, update.target);
+  const DType dtype = at_index(run.g.externals, u.externals[slot]).tensor.dtype();
+  const Tensor& found = run.at(update.in[slot]);
+  return found.dtype() == dtype ? found : cast(found, dtype);
 }
 
 void interpret_update(Interpreter& run, const Node& n) {
@@ -95,7 +106,7 @@ void interpret_update(Interpreter& run, const Node& n) {
   for (size_t i = 0; i < slots.size(); ++i) {
     const Tensor& whole = at_index(run.g.externals, u.externals[i]).tensor;
     slots[i].param = u.shards[i] ? copied(redistributed(whole.detach(), u.shards[i])) : whole.detach();
-    slots[i].grad = n.in[i] == kNoValue ? Tensor() : run.at(n.in[i]);
+    slots[i].grad = n.in[i] == kNoValue ? Tensor() : gradient_at(run, n, i);
     if (auto it = run.clipped.find({n.target, static_cast<int32_t>(i)}); it != run.clipped.end())
       slots[i].grad = it->second;
   }
@@ -139,7 +150,7 @@ void interpret_clip(Interpreter& run, const Node& n) {
     if (!grad.defined())
       for (auto& update : run.g.nodes)
         if (update.kind == NodeKind::kUpdate && update.target == own.update)
-          grad = copied(run.at(at_index(update.in, own.slot)));
+          grad = copied(gradient_at(run, update, to_size(own.slot)));
     parts.push_back(grad.array());
     specs.push_back(grad.spec());
     wide = wide || grad.dtype() == float64;
@@ -152,7 +163,7 @@ void interpret_clip(Interpreter& run, const Node& n) {
   if (factor < 1) kernels::scale_all(present, factor);
   Array value = Array::empty({}, float32);
   kernels::fill(value, Scalar(norm));
-  run.make(n, 0, Tensor::local(std::move(value)));
+  run.make(n, 0, Tensor::local(kernels::on_device(value, run.g.value(n.out[0]).device)));
 }
 
 }  // namespace holon::graph::kinds

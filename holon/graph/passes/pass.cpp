@@ -25,6 +25,7 @@ constexpr Pass kPasses[] = {
     {"accumulate", accumulate_gradients},
     {"buckets", bucket_gradients},
     {"split_weight", split_weight},
+    {"narrow_gradients", narrow_gradients},
     {"join_slices", join_slices},
     {"fuse_epilogue", fuse_epilogue},
     {"fuse_norm", fuse_norm},

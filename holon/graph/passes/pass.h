@@ -81,6 +81,9 @@ void accumulate_gradients(Graph& g, const CompileOptions& options);
 // Gradients that are redistributed alike are redistributed together, in the order in which backward makes them.
 void bucket_gradients(Graph& g, const CompileOptions& options);
 
+// Updates on devices read gradients of two bytes as they are, instead of copies in float32: their kernels convert.
+void narrow_gradients(Graph& g, const CompileOptions& options);
+
 // What no earlier stage waits for becomes Section::kWeight, where the schedule splits backwards; kAutoSchedule does
 // where each stage has its own ranks.
 void split_weight(Graph& g, const CompileOptions& options);

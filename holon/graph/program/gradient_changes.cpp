@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "holon/graph/ir/gradients.h"
 #include "holon/graph/ir/node_kind.h"
 
 namespace holon::graph {
@@ -17,25 +18,48 @@ bool GradientChanges::may_change(ValueId v) {
   return !is_view(producer) || agrees || (producer.kind == NodeKind::kBoxing && batch);
 }
 
+void GradientChanges::find_clips() {
+  const auto gradients = taken_gradients(g_);
+  results_.resize(g_.clips.size());
+  for (size_t c = 0; c < g_.clips.size(); ++c) {
+    for (auto& at : g_.clips[c].of) clips_[at].push_back(c);
+    if (g_.clips[c].how.by == optim::Clip::By::kNorm)
+      results_[c] = Array::placeholder({2}, {1}, DType::kFloat64, clip_device(g_.clips[c], gradients));
+  }
+}
+
+bool GradientChanges::scaled_by_its_update(const GradClip::Of& at) const {
+  const auto clips = clips_.find(at);
+  if (clips == clips_.end() || clips->second.size() != 1 || at_index(g_.updates, at.update).idle) return false;
+  const Array &result = results_[clips->second[0]], &gradient = *own_.at(at).array;
+  return result.defined() && !result.device.is_host() && (!gradient.defined() || gradient.device == result.device);
+}
+
+Array GradientChanges::scale_of(const Node& update, size_t i) const {
+  const GradClip::Of at{update.target, static_cast<int32_t>(i)};
+  if (!own_.contains(at) || !scaled_by_its_update(at)) return {};
+  return results_[clips_.at(at)[0]].view({}, {}, 1);
+}
+
 void GradientChanges::begin(std::span<const NodeId> once_after) {
   if (begun_ || !any()) return;
   begun_ = true;
+  find_clips();
   std::vector<UnscaleInstruction::Gradient> scaled;
   for (NodeId id : once_after) {
     const Node& n = at_index(g_.nodes, id);
     if (n.kind != NodeKind::kUpdate) continue;
     for (size_t i = 0; i < n.in.size(); ++i) {
       const GradClip::Of at{n.target, static_cast<int32_t>(i)};
-      const bool clipped = std::any_of(g_.clips.begin(), g_.clips.end(), [&](const GradClip& c) {
-        return std::find(c.of.begin(), c.of.end(), at) != c.of.end();
-      });
-      if (!g_.scaled && !clipped) continue;
+      if (!g_.scaled && !clips_.contains(at)) continue;
       const ValueId v = n.in[i];
       need_(v);
       Array* in = const_cast<Array*>(values_.array(v, 0));
       Array* out = in;
       int32_t buffer = -1;
-      if (in->defined() && !may_change(v)) {
+      own_[at] = {in, -1, &g_.value(v)};
+      const bool changes = g_.scaled || !scaled_by_its_update(at);
+      if (changes && in->defined() && !may_change(v)) {
         Array a = Array::placeholder(in->shape, contiguous_strides(in->shape), in->dtype, in->device);
         buffer = values_.new_buffer(a.nbytes(), a.device);
         a.storage = values_.buffer(buffer).storage;
@@ -51,14 +75,18 @@ void GradientChanges::begin(std::span<const NodeId> once_after) {
   values_.emit<UnscaleInstruction>(nullptr, 0, *values_.program.loss_scale, scaled);
 }
 
-void GradientChanges::clip(const Node& n, double* norm, Array* out) {
+void GradientChanges::clip(const Node& n, Array* out) {
   const GradClip& clip = at_index(g_.clips, n.target);
   std::vector<ClipInstruction::Gradient> gradients;
+  std::vector<bool> changed;
   for (auto& at : clip.of) {
     auto& [array, buffer, value] = own_.at(at);
     gradients.push_back({array, value->spec, value->dtype});
+    changed.push_back(!scaled_by_its_update(at));
   }
-  values_.emit<ClipInstruction>(&n, 0, clip.how, gradients, norm, out);
+  const Array& result = at_index(results_, n.target);
+  if (result.defined()) values_.program.norms.push_back(result);
+  values_.emit<ClipInstruction>(&n, 0, clip.how, gradients, changed, result, out);
 }
 
 const Array* GradientChanges::taken(const Node& update, size_t i, bool idle) {

@@ -21,7 +21,10 @@ class GradientChanges {
   bool any() const { return g_.scaled || !g_.clips.empty(); }
   // Before the first clip or update.
   void begin(std::span<const NodeId> once_after);
-  void clip(const Node& n, double* norm, Array* out);
+  void clip(const Node& n, Array* out);
+  // Where the factor is that slot i of an update multiplies its gradient by; undefined: none. Of a gradient on a device
+  // that is clipped by one norm only, which saves a pass.
+  Array scale_of(const Node& update, size_t i) const;
   // The gradient that slot i of an update takes, whose memory then is free; nullptr: the value's own.
   const Array* taken(const Node& update, size_t i, bool idle);
 
@@ -33,12 +36,17 @@ class GradientChanges {
   };
   // Whether nothing else is where v is, or will be read there.
   bool may_change(ValueId v);
+  // Which clips change each gradient, by number, and where they are clipped.
+  void find_clips();
+  bool scaled_by_its_update(const GradClip::Of& at) const;
 
   LoweredValues& values_;
   const Graph& g_;
   std::function<void(ValueId)> need_;
   bool begun_ = false;
-  std::map<GradClip::Of, OwnGradient> own_;  // of the updates' slots
+  std::map<GradClip::Of, OwnGradient> own_;            // of the updates' slots
+  std::map<GradClip::Of, std::vector<size_t>> clips_;  // of those
+  std::vector<Array> results_;                         // of each clip by norm: Program::norms
 };
 
 }  // namespace holon::graph

@@ -11,6 +11,7 @@
 #include "holon/comm/device/device_communicator.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/on_device.h"
 #include "holon/kernels/optim.h"
 #include "holon/optim/over_ranks.h"
 #include "holon/optim/update.h"
@@ -165,27 +166,49 @@ std::string UnscaleInstruction::str() const {
   return fmt::format("divide {} gradients by the scale of the loss", n);
 }
 
-ClipInstruction::ClipInstruction(const optim::Clip& how, const std::vector<Gradient>& gradients, double* norm,
-                                 Array* out)
-    : how_(how), norm_(norm), out_(out) {
-  for (auto& g : gradients) {
+ClipInstruction::ClipInstruction(const optim::Clip& how, const std::vector<Gradient>& gradients,
+                                 const std::vector<bool>& changed, const Array& result, Array* out)
+    : how_(how), result_(result), out_(out) {
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    auto& g = gradients[i];
     parts_.push_back(*g.array);
-    if (g.array->defined()) own_.push_back(*g.array);
+    if (g.array->defined() && changed[i]) changed_.push_back(*g.array);
     specs_.push_back(g.spec);
     wide_ = wide_ || g.dtype == DType::kFloat64;
   }
+  if (by_norm() && !result_.device.is_host()) on_device_.emplace(how_, specs_, wide_, result_.device);
 }
 
 void ClipInstruction::run() {
-  if (!norm_) return kernels::clamp_all(own_, -how_.limit, how_.limit);
+  if (!by_norm()) return kernels::clamp_all(changed_, -how_.limit, how_.limit);
+  if (on_device_) {
+    on_device_->run(parts_, result_);
+    if (how_.error_if_nonfinite) optim::check_norm(how_, kernels::on_device(result_, {}).data<double>()[0]);
+    if (!changed_.empty()) kernels::scale_by(changed_, result_.view({}, {}, 1));
+    return kernels::copy(result_.view({}, {}, 0), *out_);
+  }
   const auto [norm, factor] = optim::clipping_of(how_, parts_, specs_, wide_);
-  if (factor < 1) kernels::scale_all(own_, factor);
-  *norm_ = norm;
+  if (factor < 1) kernels::scale_all(changed_, factor);
+  result_.data<double>()[0] = norm, result_.data<double>()[1] = factor;
   kernels::fill(*out_, Scalar(norm));
 }
 
+void ClipInstruction::bind() {
+  if (on_device_) on_device_->bind();
+}
+
+bool ClipInstruction::records() const {
+  if (on_device_) return !how_.error_if_nonfinite && on_device_->communicates_on_devices();
+  return !by_norm() && !changed_.empty() &&
+      std::all_of(changed_.begin(), changed_.end(), [](const Array& a) { return !a.device.is_host(); });
+}
+
+std::vector<std::span<const int>> ClipInstruction::collectives() const {
+  return on_device_ ? on_device_->collectives() : std::vector<std::span<const int>>();
+}
+
 std::string ClipInstruction::str() const {
-  return fmt::format("clip {} gradients to {} {:g}", parts_.size(), norm_ ? "the norm" : "values of", how_.limit);
+  return fmt::format("clip {} gradients to {} {:g}", parts_.size(), by_norm() ? "the norm" : "values of", how_.limit);
 }
 
 void UpdateInstruction::run() {

@@ -9,6 +9,7 @@
 #include "holon/dispatch/on_device.h"
 #include "holon/graph/program/fused.h"
 #include "holon/graph/program/program.h"
+#include "holon/optim/device_clip.h"
 
 namespace holon::graph {
 
@@ -235,18 +236,25 @@ class ClipInstruction final : public Instruction {
     const GlobalSpec* spec;
     DType dtype;
   };
-  // norm: what it was, also put into out; nullptr: by value.
-  ClipInstruction(const optim::Clip& how, const std::vector<Gradient>& gradients, double* norm, Array* out);
+  // result: gets the norm, which is also put into out, and the factor: float64 [2], on optim::clip_device(). Undefined:
+  // by value. changed: which gradients are multiplied here; of the others their reader takes the factor.
+  ClipInstruction(const optim::Clip& how, const std::vector<Gradient>& gradients, const std::vector<bool>& changed,
+                  const Array& result, Array* out);
   void run() override;
+  void bind() override;
+  bool records() const override;
+  std::vector<std::span<const int>> collectives() const override;
   std::string str() const override;
 
  private:
+  bool by_norm() const { return result_.defined(); }
   const optim::Clip how_;
-  std::vector<Array> parts_, own_;  // of all gradients; those that have a part on this rank
+  std::vector<Array> parts_, changed_;  // of all gradients; those that are on this rank and are changed
   std::vector<const GlobalSpec*> specs_;
-  double* norm_;
+  Array result_;
   Array* out_;
   bool wide_ = false;
+  std::optional<optim::DeviceClipping> on_device_;
 };
 
 // The update of an optimizer's group.

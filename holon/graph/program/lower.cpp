@@ -54,7 +54,6 @@ std::unique_ptr<Program> Lowering::run() {
   sort_nodes();
   bind_outside();
   for (auto& u : g_.updates) p_->updates.push_back({u.rule, {}, u.optimizer});
-  p_->norms.reserve(g_.clips.size());  // addresses stay
   p_->schedule = pipeline_.schedule();
   run_section(Section::kOnceBefore, 0, 0);
   auto& tasks = pipeline_.tasks();

@@ -1,5 +1,6 @@
 // Each kind of node as instructions.
 #include <algorithm>
+#include <map>
 
 #include "holon/base/index.h"
 #include "holon/graph/program/lowering.h"
@@ -223,15 +224,27 @@ void Lowering::lower_assign(const Node& n, int m) {
 
 void Lowering::lower_clip(const Node& n, int m) {
   gradients_.begin(list(Section::kOnceAfter, 0, 0));
-  double* norm = nullptr;
-  if (at_index(g_.clips, n.target).how.by == optim::Clip::By::kNorm) norm = &p_->norms.emplace_back();
-  gradients_.clip(n, norm, n.out.empty() ? nullptr : memory_.fresh(n.out[0], m, {}, {}));
+  gradients_.clip(n, n.out.empty() ? nullptr : memory_.fresh(n.out[0], m, {}, {}));
 }
 
 void Lowering::lower_update(const Node& n, int m) {
   gradients_.begin(list(Section::kOnceAfter, 0, 0));
   const Update& u = at_index(g_.updates, n.target);
   UpdateGroup& group = at_index(p_->updates, n.target);
+  // Kernels convert gradients of two bytes (narrow_gradients) that are laid out like their parameters.
+  std::map<size_t, const Array*> converted;
+  std::vector<int32_t> held;
+  for (size_t i = 0; i < n.in.size() && !u.idle; ++i) {
+    const Array &grad = *values_.array(n.in[i], m),
+                &param = *values_.array(at_index(g_.externals, u.externals[i]).value, 0);
+    if (!grad.defined() || grad.dtype == param.dtype || !param.defined() || grad.strides == param.strides) continue;
+    Array a = Array::placeholder(grad.shape, contiguous_strides(grad.shape), param.dtype, grad.device);
+    held.push_back(values_.new_buffer(a.nbytes(), a.device));
+    a.storage = values_.buffer(held.back()).storage;
+    Array* to = values_.keep(std::move(a));
+    values_.emit<CopyInstruction>(&n, m, &grad, to, "a gradient in its parameter's dtype");
+    converted[i] = to;
+  }
   size_t next_out = 0;
   for (size_t i = 0; i < n.in.size(); ++i) {
     const Value& v = g_.value(n.in[i]);
@@ -239,8 +252,12 @@ void Lowering::lower_update(const Node& n, int m) {
     const Array* grad = gradients_.taken(n, i, u.idle);
     if (!grad) grad = values_.array(n.in[i], m);
     if (u.idle) continue;
+    if (converted.contains(i)) grad = converted[i];
     optim::Slot slot;
-    slot.grad = v.spec ? Tensor::global(*grad, v.shape, v.dtype, v.spec) : Tensor::local(*grad);
+    slot.narrow = v.dtype != x.tensor.dtype();
+    slot.gradient_scale = gradients_.scale_of(n, i);
+    slot.grad =
+        v.spec ? Tensor::global(*grad, v.shape, grad->defined() ? grad->dtype : v.dtype, v.spec) : Tensor::local(*grad);
     slot.param = x.tensor;
     if (u.shards[i]) {
       const ValueId out = n.out[next_out++];
@@ -255,6 +272,7 @@ void Lowering::lower_update(const Node& n, int m) {
     group.slots.push_back(std::move(slot));
   }
   if (!u.idle) values_.emit<UpdateInstruction>(&n, m, group, p_->loss_scale.get());
+  for (int32_t b : held) values_.buffer(b).life.last = values_.now() - 1;
 }
 
 Array Lowering::window(const Array& a, const Dims& shape, const GlobalSpec* from, const GlobalSpec* to) const {

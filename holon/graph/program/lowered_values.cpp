@@ -2,6 +2,7 @@
 
 #include "holon/array/device_runtime.h"
 #include "holon/graph/ir/node_kind.h"
+#include "holon/kernels/copy.h"
 
 namespace holon::graph {
 
@@ -140,6 +141,11 @@ void Program::allocate() {
     if (b.kind != Buffer::Kind::kArena) continue;
     const Arena& of = *std::find_if(arenas.begin(), arenas.end(), [&](const Arena& a) { return a.device == b.device; });
     b.storage->rebind(of.storage->data() + memory.offsets[next++], b.bytes);
+  }
+  for (Array& norm : norms) {
+    norms_memory.push_back(allocate_storage(norm.nbytes(), norm.device));
+    norm.storage->rebind(norms_memory.back()->data(), norm.nbytes());
+    kernels::fill(norm, 0.0);
   }
 }
 

@@ -111,7 +111,10 @@ struct Program {
   std::vector<std::vector<RowPiece>> moved_rows;
   std::deque<UpdateGroup> updates;
   std::unique_ptr<LossScale> loss_scale;  // nullptr: losses have none
-  std::vector<double> norms;              // of the last step: what gradients were clipped by, of Graph::clips by norm
+  // Of the last step: what gradients were clipped by, of Graph::clips by norm, and the factor. float64 [2] each, on the
+  // device where they are clipped, in memory of their own.
+  std::vector<Array> norms;
+  std::vector<Ref<Storage>> norms_memory;
   // Between stages, each shared by the instructions that send, receive and release it; addresses stay.
   std::deque<boxing::PointToPoint> transfers;
   std::vector<TaskRange> tasks;

@@ -14,6 +14,7 @@
 #include "holon/boxing/planner.h"
 #include "holon/boxing/rank_step.h"
 #include "holon/comm/core/communicator.h"
+#include "holon/graph/ir/gradients.h"
 #include "holon/graph/program/instructions.h"
 
 namespace holon::graph {
@@ -36,6 +37,13 @@ std::vector<int> ranks_of_device_collectives(const Graph& g) {
     if (std::none_of(plan.steps().begin(), plan.steps().end(), [](auto& s) { return s.communicates(); })) continue;
     for (const GlobalSpec* spec : {from, to})
       ranks.insert(spec->placement.ranks().begin(), spec->placement.ranks().end());
+  }
+  const auto gradients = taken_gradients(g);
+  for (const GradClip& clip : g.clips) {
+    if (clip.how.by != optim::Clip::By::kNorm || clip_device(clip, gradients).is_host()) continue;
+    for (const GradClip::Of& at : clip.of)
+      if (const GlobalSpec* spec = gradients.at(at)->spec; spec && !spec->nd_sbp.is_broadcast())
+        ranks.insert(spec->placement.ranks().begin(), spec->placement.ranks().end());
   }
   return {ranks.begin(), ranks.end()};
 }

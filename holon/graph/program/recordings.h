@@ -4,8 +4,8 @@
 // step's draws begin from a block of device memory that is written before each step. So do updates, whose numbers (the
 // learning rate, what depends on the step) are there, too, and collectives between devices, in their own branch
 // in parallel with the computing where they are summed in the background. What needs the host (an op without a kernel
-// on the device, a number that is read back, a clipping, an update that depends on finite gradients) or sends between
-// stages stays as it is. The first step finds out, the second one records, and a recording that fails is never tried
+// on the device, a number that is read back, an update that depends on finite gradients) or sends between stages stays
+// as it is. The first step finds out, the second one records, and a recording that fails is never tried
 // again: then everything is launched one by one.
 //
 // NCCL wants a collective to be recorded, or not, by all ranks of its group alike, and a recording to be launched by

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <vector>
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
 #include "holon/base/parallel.h"
+#include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/device.h"
@@ -31,6 +33,8 @@ struct Staged<std::span<const UpdateTensor>> {
     f(copies[i].gradient, given[i].gradient);
     for (int k = 0; k < kUpdateStates; ++k) f(copies[i].state[k], given[i].state[k]);
     f(copies[i].rounded, given[i].rounded);
+    f(copies[i].gradient_scale, given[i].gradient_scale);
+    f(copies[i].ratio, given[i].ratio);
   }
   std::span<const UpdateTensor> given;
   std::vector<UpdateTensor> copies;
@@ -195,6 +199,46 @@ bool by_device(std::span<const Item> items, DeviceOf&& device_of, F&& f) {
 Device device_of(const Array& a) { return a.device; }
 Device parameter_device(const UpdateTensor& t) { return t.parameter.device; }
 
+// If numbers in memory scale gradients: f(the tensors with copies that are scaled), and true. On the CPU gradients are
+// scaled where they are clipped.
+template <class F>
+bool with_scaled_gradients(std::span<const UpdateTensor> tensors, F&& f) {
+  auto has = [](const UpdateTensor& t) { return t.gradient_scale.defined(); };
+  if (std::none_of(tensors.begin(), tensors.end(), has)) [[likely]]
+    return false;
+  std::vector<UpdateTensor> scaled(tensors.begin(), tensors.end());
+  for (UpdateTensor& t : scaled) {
+    if (!has(t)) continue;
+    const DType dtype = t.rounded.defined() ? t.rounded.dtype : t.parameter.dtype;
+    Array gradient = Array::empty(t.gradient.shape, dtype);
+    copy(t.gradient, gradient);
+    scale_by({&gradient, 1}, t.gradient_scale);
+    t.gradient = gradient;
+    t.gradient_scale = {};
+  }
+  f(std::span<const UpdateTensor>(scaled));
+  return true;
+}
+
+// Likewise for ratios in memory.
+template <class F>
+bool with_ratios(UpdateRule rule, std::span<const UpdateTensor> tensors, F&& f) {
+  auto has = [](const UpdateTensor& t) { return t.ratio.defined(); };
+  if (std::none_of(tensors.begin(), tensors.end(), has)) [[likely]]
+    return false;
+  std::vector<UpdateTensor> known(tensors.begin(), tensors.end());
+  for (UpdateTensor& t : known) {
+    if (!has(t)) continue;
+    if (rule == UpdateRule::kLamb)
+      t.numbers.lr *= *t.ratio.data<double>();
+    else
+      t.numbers.scale = *t.ratio.data<double>();
+    t.ratio = {};
+  }
+  f(std::span<const UpdateTensor>(known));
+  return true;
+}
+
 int place_of(DType compute) { return compute == DType::kFloat64; }
 
 int needed_states(UpdateRule rule) {
@@ -221,6 +265,8 @@ void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
     the_update->fits = false;
     return;
   }
+  if (with_scaled_gradients(tensors, [&](std::span<const UpdateTensor> scaled) { update(rule, scaled); })) return;
+  if (with_ratios(rule, tensors, [&](std::span<const UpdateTensor> known) { update(rule, known); })) return;
   for (const UpdateTensor& t : tensors)
     for (int k = 0; k < needed_states(rule); ++k)
       HOLON_CHECK(t.state[k].defined(), "optimizer: a parameter without its state {}", k);
@@ -265,6 +311,8 @@ void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::s
     return;
   if (!tensors.empty()) HOLON_ON_DEVICE(tensors[0].parameter, update_norms, rule, tensors, sums);
   HOLON_CHECK(rule == UpdateRule::kSgd || rule == UpdateRule::kLamb, "optimizer: this rule takes no norms");
+  if (with_scaled_gradients(tensors, [&](std::span<const UpdateTensor> scaled) { update_norms(rule, scaled, sums); }))
+    return;
   const bool lamb = rule == UpdateRule::kLamb;
   std::vector<Arrays> all = arrays_of(tensors, lamb ? bits({2, 3}) : 0);
   const std::vector<Chunk> chunks = chunks_of(all);
@@ -280,6 +328,17 @@ void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::s
     for (size_t k = 0; k < 2; ++k) sums[2 * chunks[i].tensor + k] += parts[2 * i + k];
 }
 
+namespace {
+
+// What two parts of tensors have together; a NaN stays.
+double joined(NormKind kind, double a, double b) {
+  if (kind == NormKind::kLargest) return b != b || b > a ? b : a;
+  if (kind == NormKind::kSmallest) return b != b || b < a ? b : a;
+  return a + b;
+}
+
+}  // namespace
+
 void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<double> sums) {
   if (by_device(arrays, device_of, [&](std::span<const Array> some, const std::vector<size_t>& which) {
         std::vector<double> found(which.size());
@@ -293,11 +352,7 @@ void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<
   const std::vector<Chunk> chunks = chunks_of(all);
   std::vector<double> parts(chunks.size());
   const double nothing = kind == NormKind::kSmallest ? std::numeric_limits<double>::infinity() : 0;
-  auto add = [&](double a, double b) {
-    if (kind == NormKind::kLargest) return b != b || b > a ? b : a;
-    if (kind == NormKind::kSmallest) return b != b || b < a ? b : a;
-    return a + b;
-  };
+  auto add = [&](double a, double b) { return joined(kind, a, b); };
   for_chunks(chunks, [&](const Chunk& c, size_t i) {
     const NormFnOf run = table().norm_of[static_cast<int>(kind)][place_of(all[c.tensor].compute)];
     double found = nothing;
@@ -306,6 +361,45 @@ void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<
   });
   std::fill(sums.begin(), sums.end(), nothing);
   for (size_t i = 0; i < chunks.size(); ++i) sums[chunks[i].tensor] = add(sums[chunks[i].tensor], parts[i]);
+}
+
+void update_norms_into(UpdateRule rule, std::span<const UpdateTensor> tensors, const Array& sums) {
+  HOLON_ON_DEVICE(sums, update_norms_into, rule, tensors, sums);
+  update_norms(rule, tensors, {sums.data<double>(), to_size(sums.numel())});
+}
+
+void trust_ratios(UpdateRule rule, double coefficient, double decay, double eps, const Array& sums,
+                  const Array& ratios) {
+  HOLON_ON_DEVICE(sums, trust_ratios, rule, coefficient, decay, eps, sums, ratios);
+  for (int64_t i = 0; i < ratios.numel(); ++i) {
+    const double p = std::sqrt(sums.data<double>()[2 * i]), d = std::sqrt(sums.data<double>()[2 * i + 1]);
+    double& ratio = ratios.data<double>()[i];
+    ratio = !(p > 0 && d > 0) ? 1 : rule == UpdateRule::kLamb ? p / d : coefficient * p / (d + decay * p + eps);
+  }
+}
+
+void norms_into(NormKind kind, double p, std::span<const Array> arrays, const Array& sums) {
+  HOLON_ON_DEVICE(sums, norms_into, kind, p, arrays, sums);
+  norms_of(kind, p, arrays, {sums.data<double>(), to_size(sums.numel())});
+}
+
+void clip_factor(NormKind kind, double p, double limit, bool wide, std::span<const Array> rows, const Array& result) {
+  HOLON_ON_DEVICE(result, clip_factor, kind, p, limit, wide, rows, result);
+  const double nothing = kind == NormKind::kSmallest ? std::numeric_limits<double>::infinity() : 0;
+  double norm = nothing;
+  for (const Array& row : rows)
+    for (int64_t i = 0, tensors = row.shape[1]; i < tensors; ++i) {
+      double one = nothing;
+      for (int64_t r = 0; r < row.shape[0]; ++r) one = joined(kind, one, row.data<double>()[r * tensors + i]);
+      // Of the norms of the single gradients, as PyTorch has it: of order 0 that is how many of them are not 0.
+      norm = joined(kind, norm, kind == NormKind::kCount ? static_cast<double>(one != 0) : one);
+    }
+  if (kind == NormKind::kSquares) norm = std::sqrt(norm);
+  if (kind == NormKind::kPowers) norm = std::pow(norm, 1 / p);
+  const double rounded = wide ? norm : static_cast<double>(static_cast<float>(norm));
+  const double factor = limit / (rounded + 1e-6);
+  result.data<double>()[0] = norm;
+  result.data<double>()[1] = factor < 1 ? factor : 1;
 }
 
 namespace {
@@ -336,6 +430,11 @@ void scale_all(std::span<const Array> arrays, double factor, bool* finite) {
   if (!arrays.empty()) HOLON_ON_DEVICE(arrays[0], scale_all, arrays, factor, finite);
   const bool all = change_all(arrays, table().scale, factor, 0, 0);
   if (finite) *finite = all;
+}
+
+void scale_by(std::span<const Array> arrays, const Array& factor) {
+  HOLON_ON_DEVICE(factor, scale_by, arrays, factor);
+  if (const double by = *factor.data<double>(); by != 1) scale_all(arrays, by);
 }
 
 void clamp_all(std::span<const Array> arrays, double low, double high) {

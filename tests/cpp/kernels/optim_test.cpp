@@ -236,6 +236,78 @@ TEST(Optim, NormsOfEveryKindScaleAndClamp) {
   });
 }
 
+// What devices compute in their memory, on the host's.
+TEST(Optim, ClipsByNumbersInMemory) {
+  Array three = make({5}, float32), four = make({2, 3}, float64);
+  const double root = std::sqrt(5 * 9 + 6 * 16);
+  for (double limit : {1.0, 100.0}) {
+    fill(three, 3), fill(four, 4);
+    const Array list[] = {three, four};
+    const Array found = make({1, 2}, float64), result = make({2}, float64);
+    norms_into(NormKind::kSquares, 2, list, found);
+    EXPECT_EQ(found.data<double>()[0], 45);
+    EXPECT_EQ(found.data<double>()[1], 96);
+    clip_factor(NormKind::kSquares, 2, limit, true, {&found, 1}, result);
+    const double factor = limit < root ? limit / (root + 1e-6) : 1;
+    EXPECT_EQ(result.data<double>()[0], root);
+    EXPECT_EQ(result.data<double>()[1], factor);
+    scale_by(list, result.view({}, {}, 1));
+    EXPECT_EQ(get(three, {4}), static_cast<float>(3 * static_cast<float>(factor)));
+    EXPECT_EQ(get(four, {1, 2}), 4 * factor);
+  }
+  // Rows of two ranks: numbers about a tensor are joined over the ranks first.
+  const Array rows = make({2, 3}, float64), result = make({2}, float64);
+  const double of_ranks[] = {1, 0, 5, 2, 0, 0};
+  std::copy(std::begin(of_ranks), std::end(of_ranks), rows.data<double>());
+  auto norm = [&](NormKind kind) {
+    clip_factor(kind, 3, 1, true, {&rows, 1}, result);
+    return result.data<double>()[0];
+  };
+  EXPECT_EQ(norm(NormKind::kSum), 8);
+  EXPECT_EQ(norm(NormKind::kCount), 2);
+  EXPECT_EQ(norm(NormKind::kLargest), 5);
+  EXPECT_EQ(norm(NormKind::kSmallest), 0);
+  EXPECT_EQ(norm(NormKind::kPowers), std::pow(8, 1.0 / 3));
+  rows.data<double>()[4] = NAN;
+  for (NormKind kind : {NormKind::kSum, NormKind::kLargest, NormKind::kSmallest}) {
+    EXPECT_TRUE(std::isnan(norm(kind)));
+    EXPECT_EQ(result.data<double>()[1], 1);
+  }
+}
+
+TEST(Optim, UpdatesTakeScalesAndRatiosFromMemory) {
+  for (UpdateRule rule : {UpdateRule::kSgd, UpdateRule::kLamb}) {
+    auto made = [&](double gradient) {
+      UpdateTensor t{make({6}, float32), make({6}, float32), {make({6}, float32), make({6}, float32)}, {}, {}};
+      fill(t.parameter, 2), fill(t.gradient, gradient), fill(t.state[0], 0), fill(t.state[1], 0);
+      if (rule == UpdateRule::kSgd) t.state[0] = t.state[1] = {};
+      t.numbers.lr = 0.5, t.numbers.beta1 = t.numbers.beta2 = 0.5;
+      return t;
+    };
+    UpdateTensor plain = made(0.75), scaled = made(3);
+    scaled.gradient_scale = make({}, float64);
+    fill(scaled.gradient_scale, 0.25);
+    const Array sums = make({2}, float64), ratio = make({1}, float64);
+    std::vector<double> wanted(2);
+    update_norms(rule, {&plain, 1}, wanted);
+    update_norms_into(rule, {&scaled, 1}, sums);
+    for (size_t k = 0; k < 2; ++k) EXPECT_EQ(sums.data<double>()[k], wanted[k]);
+    trust_ratios(rule, 0.5, 0.25, 1e-3, sums, ratio);
+    const double p = std::sqrt(wanted[0]), d = std::sqrt(wanted[1]);
+    const double found = ratio.data<double>()[0];
+    EXPECT_EQ(found, rule == UpdateRule::kLamb ? p / d : 0.5 * p / (d + 0.25 * p + 1e-3));
+    scaled.ratio = ratio.view({}, {}, 0);
+    if (rule == UpdateRule::kLamb)
+      plain.numbers.lr *= found;
+    else
+      plain.numbers.scale = found;
+    update(rule, {&plain, 1});
+    update(rule, {&scaled, 1});
+    for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(get(scaled.parameter, {i}), get(plain.parameter, {i}));
+    EXPECT_EQ(get(scaled.gradient, {0}), 3);
+  }
+}
+
 TEST(Optim, NormAndScale) {
   on_every_isa([] {
     Noise noise;

@@ -119,6 +119,12 @@ class Memory {
     if (--open_ == 0) each(false);
   }
 
+  std::vector<std::pair<char*, size_t>> ranges() {
+    std::lock_guard lock(mutex_);
+    std::vector<std::pair<char*, size_t>> all;
+    for (Device& d : devices_) all.emplace_back(d.base, d.top);
+    return all;
+  }
   size_t used(int of) {
     std::lock_guard lock(mutex_);
     return devices_[static_cast<size_t>(of)].used;
@@ -142,7 +148,8 @@ class Memory {
       void* p = mmap(nullptr, kRange + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (p == MAP_FAILED) stop("no address space for a device");
       d.base = static_cast<char*>(p) + (kHugePage - reinterpret_cast<uintptr_t>(p) % kHugePage) % kHugePage;
-      madvise(d.base, kRange, MADV_HUGEPAGE);  // fewer pages to open and close for each kernel
+      // Fewer pages to open and close for each kernel, unless each is watched.
+      madvise(d.base, kRange, counts_traffic() ? MADV_NOHUGEPAGE : MADV_HUGEPAGE);
     }
   }
   void protect(char* p, size_t bytes, bool readable) {
@@ -239,6 +246,8 @@ std::vector<Stream*>& streams() {
 
 }  // namespace
 
+std::vector<std::pair<char*, size_t>> memory_ranges() { return Memory::get().ranges(); }
+
 // As on a device, "not ready" stays to be found by cudaGetLastError().
 cudaError_t result(cudaError_t e) {
   if (e != cudaSuccess) last_error = e;
@@ -265,16 +274,16 @@ void enqueue_rest(Stream* s, std::function<void()> work) {
 
 namespace {
 // Copies may be put on any stream.
-void enqueue_copy(Stream* s, std::function<void()> work) {
+void enqueue_copy(Stream* s, std::function<void()> work, Label label) {
   if (s && !s->capture) ++launches;
-  enqueue_rest(s, std::move(work));
+  enqueue_rest(s, counted(label, std::move(work)));
 }
 }  // namespace
 
 // "A kernel launch will fail if it is issued to a stream that is not associated to the current device."
-void enqueue(Stream* s, std::function<void()> work) {
+void enqueue(Stream* s, std::function<void()> work, Label label) {
   if (s && s->device != device) stop("a kernel for a stream of a device that is not the current one");
-  enqueue_copy(s, std::move(work));
+  enqueue_copy(s, std::move(work), label);
 }
 
 void enqueue_late(Stream* s, std::function<void()> work) {
@@ -291,6 +300,7 @@ void enqueue_beside(Stream* s, std::function<void()> work) {
 
 void enqueue_collective(Stream* s, std::function<void()> work, std::function<bool()> hangs,
                         std::function<void()> hung) {
+  work = counted({"collective"}, std::move(work));
   {
     std::lock_guard lock(s->mutex);
     if (s->capture) {
@@ -370,6 +380,7 @@ static void drain_all() {
 }
 cudaError_t cudaDeviceSynchronize() {
   if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
+  count_wait();
   drain_all();
   return cudaSuccess;
 }
@@ -457,7 +468,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
       (to_device == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
        from_device == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
   if (!fits) return result(cudaErrorInvalidValue);
-  enqueue_copy(stream, [=] { std::memcpy(to, from, bytes); });
+  enqueue_copy(stream, [=] { std::memcpy(to, from, bytes); }, {"copy"});
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_index, const void* from, int from_index, size_t bytes,
@@ -465,13 +476,13 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int to_index, const void* from, int fr
   if (bytes == 0) return cudaSuccess;
   if (Memory::get().owner(to, bytes) != to_index || Memory::get().owner(from, bytes) != from_index)
     return result(cudaErrorInvalidValue);
-  enqueue_copy(stream, [=] { std::memcpy(to, from, bytes); });
+  enqueue_copy(stream, [=] { std::memcpy(to, from, bytes); }, {"copy"});
   return cudaSuccess;
 }
 cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (Memory::get().owner(p, bytes) < 0) return result(cudaErrorInvalidValue);
-  enqueue_copy(stream, [=] { std::memset(p, value, bytes); });
+  enqueue_copy(stream, [=] { std::memset(p, value, bytes); }, {"fill"});
   return cudaSuccess;
 }
 
@@ -500,6 +511,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
     return result(cudaErrorStreamCaptureUnsupported);
   }
   if (const cudaError_t e = unsafe_call(); e != cudaSuccess) return e;
+  count_wait();
   drain(*stream, stream->put);
   return cudaSuccess;
 }
@@ -552,6 +564,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (const cudaError_t e = may_ask(event); e != cudaSuccess) return e;
+  count_wait();
   if (event->stream) drain(*event->stream, event->ticket);
   return cudaSuccess;
 }
@@ -577,7 +590,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
       enqueue_late(stream, n.hung);
       return cudaSuccess;
     }
-  enqueue_copy(stream, [exec] { do_in_order(*exec); });
+  ++launches;
+  enqueue_rest(stream, [exec] { do_in_order(*exec); });
   if (exec->collective) drain(*stream, stream->put);
   return cudaSuccess;
 }

@@ -11,8 +11,8 @@
 // of
 //                         blocks, threads of a block, and bytes of dynamic shared memory; emulated_launches(FILE) later
 //                         on
-// EMULATED_REVERSED=1     threads and blocks run from the last to the first: a barrier that is missing shows in one of
-// the two orders
+// EMULATED_TRAFFIC=1      bytes that kernels, products and copies move can be counted (emulated_traffic in traffic.cpp)
+// EMULATED_REVERSED=1     threads and blocks run from the last to the first: a missing barrier shows in one of the two
 #pragma once
 
 #include <cstddef>

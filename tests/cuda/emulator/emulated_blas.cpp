@@ -92,9 +92,10 @@ bool product(const Product& p, const void* a, const void* b, const void* c, void
   const bool summed = p.summed != Summed::kNone;
   if (p.dtype == DType::kFloat64 && (bias || p.act != Act::kNone || summed)) return false;
   if (summed) sums_made.fetch_add(1, std::memory_order_relaxed);
-  emulator::enqueue(stream(), [=] {
+  auto work = [=] {
     p.dtype == DType::kFloat64 ? run<double>(p, a, b, c, d, bias, sums) : run<float>(p, a, b, c, d, bias, sums);
-  });
+  };
+  emulator::enqueue(stream(), work, {"product"});
   return true;
 }
 

@@ -160,9 +160,10 @@ void launch_kernel(RunTimeKernel kernel, unsigned blocks, unsigned threads, cons
   std::memcpy(copy.data(), arguments, bytes);
   ++launches;
   auto* entry = reinterpret_cast<Entry*>(const_cast<void*>(kernel));
-  emulator::enqueue(stream(), [=, copy = std::move(copy)] {
+  auto work = [=, copy = std::move(copy)] {
     emulator::run_grid(blocks, threads, 0, [&] { entry(emulator::current, copy.data()); });
-  });
+  };
+  emulator::enqueue(stream(), std::move(work), {"chain", kernel});
 }
 
 }  // namespace holon::kernels::cuda

@@ -41,9 +41,15 @@ inline unsigned lane() {
   return (t.thread_index.x + t.block_size.x * (t.thread_index.y + t.block_size.y * t.thread_index.z)) % 32;
 }
 
+// What a piece of work is, where it is counted (traffic.cpp).
+struct Label {
+  const char* kind = "library";
+  const void* kernel = nullptr;
+};
+
 struct Stream;
 // Puts work on a stream (done at once, unless the stream is being captured, work waits there, or EMULATED_LAZY=1).
-void enqueue(Stream* stream, std::function<void()> work);
+void enqueue(Stream* stream, std::function<void()> work, Label label = {});
 // What belongs to the work before it, and is not counted as another launch.
 void enqueue_rest(Stream* stream, std::function<void()> work);
 // Work that is done when somebody waits for the stream, as with EMULATED_LAZY; what is put after it waits, too.
@@ -94,9 +100,10 @@ class WarpValues {
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, A... args) {
   note_launch(reinterpret_cast<const void*>(kernel), grid, block, shared_bytes);
-  enqueue(stream, [=, values = std::tuple<std::decay_t<P>...>(args...)] {
+  auto work = [=, values = std::tuple<std::decay_t<P>...>(args...)] {
     run_grid(grid, block, shared_bytes, [&] { std::apply([&](const auto&... v) { kernel(v...); }, values); });
-  });
+  };
+  enqueue(stream, std::move(work), {"kernel", reinterpret_cast<const void*>(kernel)});
 }
 
 }  // namespace emulator

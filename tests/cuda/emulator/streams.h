@@ -71,6 +71,13 @@ bool taken_down(Stream* s, Node node);
 cudaError_t unsafe_call();
 cudaError_t wait_on_recorded(Stream* s, Event* e);  // one of the two is being recorded
 cudaError_t result(cudaError_t e);                  // notes it for cudaGetLastError()
+// Where devices' memory is, as far as it has been allocated: (address, bytes) of each.
+std::vector<std::pair<char*, size_t>> memory_ranges();
+// The work, and what it moves is counted where that is asked for (EMULATED_TRAFFIC). Pre: the memory is open when it is
+// done.
+std::function<void()> counted(Label label, std::function<void()> work);
+bool counts_traffic();
+void count_wait();  // of the host, for a device
 void do_in_order(const Graph& graph);
 
 }  // namespace emulator

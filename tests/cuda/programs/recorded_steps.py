@@ -1,6 +1,6 @@
 """Trains a small GPT with dropout in an nn.Graph, laid out as WORDS says, and prints what each step gives, bit by bit,
-with how often the host put work on the device and how many recordings a step has. Run with HOLON_CUDA_GRAPHS=1 and 0 it
-must print the same bits."""
+how often the host put work on the device and waited for it, and how many recordings a step has. Run with
+HOLON_CUDA_GRAPHS=1 and 0 it must print the same bits."""
 
 import ctypes
 import hashlib
@@ -72,7 +72,10 @@ class Train(nn.Graph):
         logits = self.model(x)
         loss = nn.functional.cross_entropy(logits.reshape(-1, VOCABULARY), y.reshape(-1))
         loss.backward()
-        return loss, logits
+        if "clip" not in WORDS:
+            return loss, logits
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), 0.05)
+        return loss, logits, norm
 
 
 def bits(t):
@@ -82,13 +85,13 @@ def bits(t):
     return hashlib.sha256(np.ascontiguousarray(t.cpu().numpy()).tobytes()).hexdigest()[:12]
 
 
-def launches():
+def counts():
+    """How often the host has put work on the device, and waited for it."""
     library = os.environ.get("HOLON_CUDA_LIBRARY", "")
     if DEVICE == "cpu" or "emulated" not in library:
-        return 0
-    count = ctypes.CDLL(library).emulated_launch_count
-    count.restype = ctypes.c_long
-    return count()
+        return 0, 0
+    emulator = ctypes.CDLL(library)
+    return emulator.emulated_launch_count(), emulator.emulated_wait_count()
 
 
 def laid_out(model):
@@ -115,7 +118,8 @@ def batch(rng):
 def train():
     flow.manual_seed(7)
     model = laid_out(GPT())
-    optimizer = flow.optim.AdamW(model.parameters(), lr=1e-2)
+    make = flow.optim.LAMB if "lamb" in WORDS else flow.optim.LARS if "lars" in WORDS else flow.optim.AdamW
+    optimizer = make(model.parameters(), lr=1e-2)
     step = Train(model, optimizer)
     rng, kept = np.random.default_rng(1), None
     for i in range(STEPS + 4):
@@ -130,14 +134,16 @@ def train():
             step.load_state_dict(kept)
         if i == STEPS + 3 and HOW != "zero3":  # parameters lie elsewhere
             model.head.weight.data = model.head.weight.data * 2
-        before = launches()
-        loss, logits = step(x, y)
-        put = launches() - before
+        before = counts()
+        loss, logits, *norms = step(x, y)
+        put, waited = (now - then for now, then in zip(counts(), before))
         weights = " ".join(bits(p) for p in model.parameters())
-        sys.stdout.write(f"rank {rank} step {i}: loss {bits(loss)} logits {bits(logits)} weights {weights}\n")
-        sys.stdout.write(f"# rank {rank} step {i}: {put} launches, {step.stats()['recorded']} recorded\n")
+        sys.stdout.write(f"rank {rank} step {i}: loss {bits(loss)} logits {bits(logits)} weights {weights}")
+        sys.stdout.write("".join(f" norm {bits(n)}" for n in norms) + "\n")
+        recorded = step.stats()["recorded"]
+        sys.stdout.write(f"# rank {rank} step {i}: {put} launches, {recorded} recorded, {waited} waits\n")
     if "plan" in WORDS and rank == 0:
-        sys.stdout.write("".join(f"# {line}\n" for line in step.plan.splitlines()))
+        sys.stdout.write("".join(f"# {line}\n" for line in step.plan().splitlines()))
     sys.stdout.flush()
 
 

@@ -11,7 +11,8 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     """Scales the gradients so that the norm of all of them together is at most max_norm; returns the norm before.
 
     norm_type: any number, 0 (how many are not 0), inf or -inf. Right for any mixture of layouts: every element counts
-    once. Collective where a parameter is global. fused and foreach are accepted and change nothing.
+    once. Collective where a parameter is global. The norm is a tensor on the gradients' device, for whose work the
+    host waits only with error_if_nonfinite. fused and foreach are accepted and change nothing.
 
     In the build() of an nn.Graph, after backward(), it is part of the step: what is clipped are the gradients of all
     micro-batches, after a division by the loss scale and before the update. The norm is a tensor to return from
