@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 get_property(networks GLOBAL PROPERTY HOLON_NETWORKS)
 # Headers that only Holon's own sources include. The others include no library's but those of C++ and of the system
 # (tools/check_headers.py), so that programs need none.
-set(HOLON_PRIVATE_HEADERS "_body\\.h$|/holon/(base/fmt|checkpoint/core/json|comm/hosts/net/ucx/[a-z_]+)\\.h$")
+set(HOLON_PRIVATE_HEADERS "_body\\.h$|/holon/(base/fmt|checkpoint/core/json|comm/hosts/net/ucx/[a-z_]+|kernels/cpu/onednn)\\.h$")
 
 if(SKBUILD)
   install(TARGETS holon LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} NAMELINK_SKIP)

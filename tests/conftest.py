@@ -1,9 +1,12 @@
 """Fast tests first, those marked slow last, so that a plain mistake shows within seconds."""
 
+import functools
 import os
 import signal
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 for folder in (ROOT / "tests", ROOT / "python"):
@@ -13,6 +16,24 @@ for folder in (ROOT / "tests", ROOT / "python"):
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a job of a shell in the background: so would all be it starts
     signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("HOLON_MACHINE_COSTS", "fixed")  # plans do not depend on how busy the machine is
+
+# ./dev test runs tests in several processes that share this folder: each takes a file of tests that no other has taken.
+# What tests run by pytest themselves is run whole.
+SHARED = os.environ.pop("HOLON_TEST_SHARED", None)
+
+
+@functools.cache
+def is_taken(path):
+    try:
+        os.close(os.open(Path(SHARED) / str(path.relative_to(ROOT)).replace("/", "."), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return True
+    return False
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    return True if SHARED and is_taken(item.path) else None
 
 
 def pytest_addoption(parser):

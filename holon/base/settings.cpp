@@ -25,6 +25,7 @@ constexpr Setting kTable[] = {
      "Python package holon_cuda."},
     {"HOLON_CUDA_LINKS", "1",
      "1 lets pipeline stages on cuda devices send data from device to device, 0 sends it through host memory."},
+    {"HOLON_CUDNN", "1", "1 lets cuda devices leave convolutions and attention to cuDNN, 0 takes Holon's own kernels."},
     {"HOLON_DATA_DIR", "", "Folder of data sets: MNIST's files are in its subfolder mnist."},
     {"HOLON_DEVICE_LIBRARIES", "",
      "Files of device backends, separated by colons, that are loaded when a device of an unknown type is requested; "

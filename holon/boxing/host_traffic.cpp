@@ -1,6 +1,8 @@
 #include "holon/boxing/host_traffic.h"
 
 #include <algorithm>
+#include <deque>
+#include <iterator>
 #include <map>
 
 #include "holon/base/index.h"
@@ -14,16 +16,16 @@ HostLoad host_load(std::span<const Transfer> transfers, bool two_phase, const Ho
   std::vector<int> host_of(to_size(last + 1));
   for (int r = 0; r <= last; ++r) at_index(host_of, r) = hosts.host(r);
 
-  std::map<int, int64_t> in, out, summed;
+  std::vector<HostLoad> of(to_size(1 + *std::max_element(host_of.begin(), host_of.end())));  // by host
   auto add_phase = [&](std::vector<Pull> Transfer::*pulls) {
     comm::Crossings crossings(host_of);
     for (const Transfer& t : transfers) crossings.add(at_index(t.members, t.me), t.*pulls, t.members);
     for (const comm::Crossing& c : crossings.list()) {
       const int64_t elements = c.shape.numel();
-      const int sender = at_index(host_of, c.addends[0]);
-      in[c.to_host] += elements;
-      out[sender] += elements;
-      if (c.addends.size() > 1) summed[sender] += elements * static_cast<int64_t>(c.addends.size());
+      HostLoad& sender = at_index(of, at_index(host_of, c.addends[0]));
+      at_index(of, c.to_host).in_elements += elements;
+      sender.out_elements += elements;
+      if (c.addends.size() > 1) sender.summed_elements += elements * std::ssize(c.addends);
     }
   };
   if (two_phase) {
@@ -32,12 +34,13 @@ HostLoad host_load(std::span<const Transfer> transfers, bool two_phase, const Ho
   } else {
     add_phase(&Transfer::pulls);
   }
-  auto most = [](const std::map<int, int64_t>& by_host) {
-    int64_t n = 0;
-    for (auto [host, elements] : by_host) n = std::max(n, elements);
-    return n;
-  };
-  return {most(in), most(out), most(summed)};
+  HostLoad most;
+  for (const HostLoad& load : of) {
+    most.in_elements = std::max(most.in_elements, load.in_elements);
+    most.out_elements = std::max(most.out_elements, load.out_elements);
+    most.summed_elements = std::max(most.summed_elements, load.summed_elements);
+  }
+  return most;
 }
 
 struct HostTraffic::Impl {
@@ -47,11 +50,7 @@ struct HostTraffic::Impl {
   struct Part {
     Dims lo, hi;
     Dims at;
-    int64_t elements() const {
-      int64_t n = 1;
-      for (int d = 0; d < lo.size(); ++d) n *= hi[d] - lo[d];
-      return n;
-    }
+    int64_t elements;
     int64_t common_elements(const Part& other) const {
       int64_t n = 1;
       for (int d = 0; d < lo.size(); ++d) {
@@ -85,24 +84,40 @@ struct HostTraffic::Impl {
   const HostMap& hosts;
   bool one_placement;
   std::vector<int> looked;                   // the hosts that are looked at
+  std::vector<size_t> places[2];             // those in `looked` that represent a placement's
   std::vector<std::vector<int>> indices[2];  // of their ranks in each placement, by place in `looked`
   std::vector<Layout> layouts;
-  // By place in `looked` and by the axes that are summed: of each line of ranks, by its first one's index.
-  using Lines = std::vector<Addends>;
-  std::map<std::pair<size_t, unsigned>, Lines> known_lines;
-  Dims strides;  // of the source's hierarchy
+  // Of each line of a placement's ranks along the axes that are summed, by its first one's index.
+  struct Lines {
+    bool on_target;
+    size_t place;  // in `looked`
+    unsigned summed;
+    std::vector<Addends> addends;
+  };
+  std::deque<Lines> known_lines;
+  Dims strides[2];  // of the placements' hierarchies
+  struct FirstHost {
+    int from = -1, to = -1;
+    HostLoad load = {};
+  };
+  FirstHost first_host[2];  // of the last step, by two_phase
 
   Impl(const Placement& source, const Placement& target, const Dims& s, const HostMap& h)
       : placements{source, target},
         shape(s),
         hosts(h),
         one_placement(source == target),
-        strides(contiguous_strides(source.hierarchy())) {
-    const int n = target.size();
-    for (int i : {0, n / 2, n - 1}) {
-      const int host = hosts.host(at_index(target.ranks(), i));
-      if (std::find(looked.begin(), looked.end(), host) == looked.end()) looked.push_back(host);
-      if (n > kSeveral) break;
+        strides{contiguous_strides(source.hierarchy()), contiguous_strides(target.hierarchy())} {
+    for (int side = one_placement ? 1 : 0; side < 2; ++side) {
+      const Placement& p = placements[side];
+      for (int i : {0, p.size() / 2, p.size() - 1}) {
+        const int host = hosts.host(at_index(p.ranks(), i));
+        const auto place = to_size(std::find(looked.begin(), looked.end(), host) - looked.begin());
+        if (place == looked.size()) looked.push_back(host);
+        if (std::find(places[side].begin(), places[side].end(), place) == places[side].end())
+          places[side].push_back(place);
+        if (p.size() > kSeveral) break;
+      }
     }
     for (int side = 0; side < 2; ++side) {
       indices[side].resize(looked.size());
@@ -116,7 +131,7 @@ struct HostTraffic::Impl {
 
   Part part_of(const GlobalSpec& spec, int index) const {
     const Region s = region_of(shape, spec.placement, spec.nd_sbp, index);
-    Part p{s.offset, s.offset, spec.placement.coordinate(index)};
+    Part p{s.offset, s.offset, spec.placement.coordinate(index), s.shape.numel()};
     for (int d = 0; d < p.hi.size(); ++d) p.hi[d] += s.shape[d];
     return p;
   }
@@ -165,29 +180,31 @@ struct HostTraffic::Impl {
     }
   }
 
-  int64_t index_of(const Dims& at) const {
+  int64_t index_of(bool on_target, const Dims& at) const {
     int64_t index = 0;
-    for (int a = 0; a < at.size(); ++a) index += at[a] * strides[a];
+    for (int a = 0; a < at.size(); ++a) index += at[a] * strides[on_target][a];
     return index;
   }
 
-  Lines& lines_of(size_t place, unsigned summed) {
-    Lines& lines = known_lines[{place, summed}];
-    if (lines.empty()) lines.resize(to_size(placements[0].size()));
-    return lines;
+  Lines& lines_of(bool on_target, size_t place, unsigned summed) {
+    for (Lines& l : known_lines)
+      if (l.on_target == on_target && l.place == place && l.summed == summed) return l;
+    known_lines.push_back({on_target, place, summed, std::vector<Addends>(to_size(placements[on_target].size()))});
+    return known_lines.back();
   }
 
-  // Of the source's ranks that differ from the index-th along the summed axes, where its coordinate is 0.
-  const Addends& addends_at(Lines& lines, size_t place, unsigned summed, int64_t index) const {
-    Addends& found = at_index(lines, index);
+  // Of the ranks that differ from the index-th along the summed axes, where its coordinate is 0.
+  const Addends& addends_at(Lines& lines, int64_t index) const {
+    Addends& found = at_index(lines.addends, index);
     if (found.hosts >= 0) return found;
-    const Placement& p = placements[0];
+    const Placement& p = placements[lines.on_target];
+    const Dims& step = strides[lines.on_target];
     std::vector<int64_t> line = {index};
-    for (int a = 0; a < strides.size(); ++a) {
-      if (!(summed >> a & 1)) continue;
+    for (int a = 0; a < step.size(); ++a) {
+      if (!(lines.summed >> a & 1)) continue;
       std::vector<int64_t> longer;
       for (int64_t i : line)
-        for (int64_t c = 0; c < p.hierarchy()[a]; ++c) longer.push_back(i + c * strides[a]);
+        for (int64_t c = 0; c < p.hierarchy()[a]; ++c) longer.push_back(i + c * step[a]);
       line = std::move(longer);
     }
     std::vector<int> on;
@@ -196,7 +213,7 @@ struct HostTraffic::Impl {
     found.hosts = 0;
     for (size_t i = 0; i < on.size();) {
       const size_t end = to_size(std::upper_bound(on.begin() + static_cast<int64_t>(i), on.end(), on[i]) - on.begin());
-      if (on[i] != looked[place]) {
+      if (on[i] != looked[lines.place]) {
         ++found.hosts;
         if (end - i > 1) found.summed += static_cast<int64_t>(end - i);
       }
@@ -207,37 +224,38 @@ struct HostTraffic::Impl {
 
   HostLoad of_host(size_t place, Layout& from, Layout& to, unsigned fixed, bool two_phase) {
     const Placement& source = from.spec.placement;
+    const bool stays = source == to.spec.placement;
     // Axes along which a rank takes sums, and along which it takes only of ranks with the same index.
     unsigned summed = 0, apart = 0;
     for (int a = 0; a < from.spec.nd_sbp.size(); ++a) {
       const Sbp had = from.spec.nd_sbp[a];
       if (had.is_partial()) (fixed >> a & 1 ? apart : summed) |= 1u << a;
-      if (had.is_broadcast() && one_placement) apart |= 1u << a;
+      if (had.is_broadcast() && stays) apart |= 1u << a;
     }
     HostLoad load;
-    Lines& lines = lines_of(place, summed);
+    Lines& lines = lines_of(from.on_target, place, summed);
     if (two_phase) {
       std::map<int64_t, int64_t> groups;  // by the index of their first members: how many members are here
-      for (int i : indices[1][place]) {
+      for (int i : indices[to.on_target][place]) {
         Dims first = source.coordinate(i);
         for (int a = 0; a < first.size(); ++a)
           if (summed >> a & 1) first[a] = 0;
-        ++groups[index_of(first)];
+        ++groups[index_of(from.on_target, first)];
       }
       const int64_t members = addends(from.spec, fixed);
       for (auto [index, here] : groups) {
-        const int64_t elements = part_of(to.spec, static_cast<int>(index)).elements();
+        const int64_t elements = part_of(to.spec, static_cast<int>(index)).elements;
         const int64_t pieces = elements * here / members, others = elements - pieces;
-        load.in_elements += pieces * addends_at(lines, place, summed, index).hosts + others;
+        load.in_elements += pieces * addends_at(lines, index).hosts + others;
         if (here == members) load.in_elements -= others;
         if (here > 1 && here < members) load.summed_elements += others * here;
       }
     } else if (summed == 0) {
       const auto& parts = different(from, place, apart);
       for (const Part* wanted : different(to, place, apart)) {
-        load.in_elements += wanted->elements();
+        load.in_elements += wanted->elements;
         for (const Part* had : parts)
-          if (alike(had->at, wanted->at, apart)) load.in_elements -= had->common_elements(*wanted);
+          if (apart == 0 || alike(had->at, wanted->at, apart)) load.in_elements -= had->common_elements(*wanted);
       }
     } else {
       // Of copies, those that the host has itself, if it has any.
@@ -252,13 +270,23 @@ struct HostTraffic::Impl {
             if (from.spec.nd_sbp[a].is_broadcast()) first[a] = copy[a];
             if (apart >> a & 1) first[a] = wanted->at[a];
           }
-          const Addends& on = addends_at(lines, place, summed, index_of(first));
+          const Addends& on = addends_at(lines, index_of(from.on_target, first));
           load.in_elements += elements * on.hosts;
           load.summed_elements += elements * on.summed;
         }
     }
     load.out_elements = load.in_elements;
     return load;
+  }
+
+  // Kept for the next call: a search asks for it before it asks for all.
+  const HostLoad& of_first_host(int from, int to, unsigned fixed, bool two_phase) {
+    FirstHost& known = first_host[two_phase];
+    if (known.from != from || known.to != to) {
+      Layout &a = at_index(layouts, from), &b = at_index(layouts, to);
+      known = {from, to, of_host(places[b.on_target][0], a, b, fixed, two_phase)};
+    }
+    return known.load;
   }
 
   static bool alike(const Dims& a, const Dims& b, unsigned axes) {
@@ -278,14 +306,19 @@ void HostTraffic::add(const GlobalSpec& layout, bool on_target) {
 
 HostLoad HostTraffic::estimate(int from, int to, unsigned fixed, bool two_phase) {
   auto &a = at_index(impl_->layouts, from), &b = at_index(impl_->layouts, to);
-  HostLoad most;
-  for (size_t place = 0; place < impl_->looked.size(); ++place) {
-    const HostLoad load = impl_->of_host(place, a, b, fixed, two_phase);
+  HostLoad most = impl_->of_first_host(from, to, fixed, two_phase);
+  const std::vector<size_t>& places = impl_->places[b.on_target];
+  for (size_t i = 1; i < places.size(); ++i) {
+    const HostLoad load = impl_->of_host(places[i], a, b, fixed, two_phase);
     most.in_elements = std::max(most.in_elements, load.in_elements);
     most.summed_elements = std::max(most.summed_elements, load.summed_elements);
   }
   most.out_elements = most.in_elements;
   return most;
+}
+
+int64_t HostTraffic::into_first_host(int from, int to, unsigned fixed, bool two_phase) {
+  return impl_->of_first_host(from, to, fixed, two_phase).in_elements;
 }
 
 }  // namespace holon::boxing

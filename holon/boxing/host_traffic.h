@@ -24,8 +24,8 @@ struct HostLoad {
 // Of a step with these transfers, one for each rank that takes part: its schedules send what this counts.
 HostLoad host_load(std::span<const Transfer> transfers, bool two_phase, const HostMap& hosts);
 
-// Estimates steps between layouts on two placements, which may be the same: three hosts of the target represent all, in
-// placements of more than 64 ranks its first one.
+// Estimates steps between layouts on two placements, which may be the same: three hosts of the placement that a step
+// leads to represent all, in placements of more than 64 ranks its first one.
 class HostTraffic {
  public:
   HostTraffic(const Placement& source, const Placement& target, const Dims& shape, const HostMap& hosts);
@@ -34,6 +34,8 @@ class HostTraffic {
   void add(const GlobalSpec& layout, bool on_target);  // numbered from 0
   // Pre: one_move(). fixed: fixed_axes() of the two.
   HostLoad estimate(int from, int to, unsigned fixed, bool two_phase);
+  // No more than the estimate's in_elements, and found in less time.
+  int64_t into_first_host(int from, int to, unsigned fixed, bool two_phase);
 
  private:
   struct Impl;

@@ -1,7 +1,9 @@
 #include "holon/boxing/price.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
+#include <span>
 
 #include "holon/base/ceil_div.h"
 #include "holon/base/error.h"
@@ -97,7 +99,8 @@ struct Pricer::Impl {
   // Where the parts of the ranks in question are along the axes of `cut`: [lo, hi), axis by axis.
   struct Cells {
     std::vector<int64_t> lo, hi;
-    std::vector<char> absent;  // ranks without a part; empty: none
+    std::vector<int64_t> elements;  // of each part
+    std::vector<char> absent;       // ranks without a part; empty: none
   };
   struct Layout {
     bool on_target;
@@ -156,6 +159,7 @@ struct Pricer::Impl {
     const size_t n = list.size(), k = cut.size();
     cells->lo.resize(n * k);
     cells->hi.resize(n * k);
+    cells->elements.resize(n);
     if (elsewhere) cells->absent.resize(n);
     for (size_t j = 0; j < n; ++j) {
       int index = list[j];
@@ -165,6 +169,7 @@ struct Pricer::Impl {
         if (index < 0) continue;
       }
       Region s = region_of(shape, p, l.spec.nd_sbp, index);
+      cells->elements[j] = s.shape.numel();
       for (size_t d = 0; d < k; ++d) {
         cells->lo[d * n + j] = s.offset[cut[d]];
         cells->hi[d * n + j] = s.offset[cut[d]] + s.shape[cut[d]];
@@ -228,13 +233,10 @@ struct Pricer::Impl {
     double all_elements = 0, all_copied = 0;
     int64_t most_copied = 0, most_read = 0, most_new = 0;
     for (size_t j = 0; j < n; ++j) {
-      int64_t elements = rest, own = rest;
-      for (size_t d = 0; d < k; ++d) {
-        const int64_t lo = wanted.lo[d * n + j], hi = wanted.hi[d * n + j];
-        elements *= hi - lo;
-        own *= std::max<int64_t>(0, std::min(hi, had.hi[d * n + j]) - std::max(lo, had.lo[d * n + j]));
-      }
-      if (!apart.empty() && apart[j]) own = 0;
+      const int64_t elements = wanted.elements[j];
+      int64_t own = !apart.empty() && apart[j] ? 0 : rest;
+      for (size_t i = j; i < n * k; i += n)
+        own *= std::max<int64_t>(0, std::min(wanted.hi[i], had.hi[i]) - std::max(wanted.lo[i], had.lo[i]));
       const int64_t read = elements * summed - own;
       const bool has_all = elements == 0 || (summed == 1 && own == elements);
       local &= has_all;
@@ -289,9 +291,14 @@ struct Pricer::Impl {
     for (int d = 0; d < shape.size(); ++d)
       if (from.part[d] > 0) peers *= static_cast<double>(ceil_div(to.part[d], from.part[d]));
     work.pulls = std::min(peers, static_cast<double>(work.members)) - 1;
-    e.predicted_s = finish(work, from_number, to_number, fixed, false, e, details);
+    std::vector<Transfer> transfers;  // of both kinds of all_reduce
+    e.predicted_s = finish(work, from_number, to_number, fixed, false, e, transfers);
+    if (details) count_reads(transfers, target, details->read_bytes);
 
-    if (e.kind != StepKind::kAllReduce || summed < 2) return e;
+    if (e.kind != StepKind::kAllReduce || summed < 2) {
+      if (details) details->transfers = std::move(transfers);
+      return e;
+    }
     Edge other = e;
     other.two_phase = true;
     // Two works one after the other: what the second touches is not what the first has.
@@ -310,14 +317,15 @@ struct Pricer::Impl {
     gather.pulls = sum.pulls;
     gather.rows = {};
     other.read_bytes = (piece * (summed - 1) + to.numel - piece) * item;
-    std::vector<Transfer> whole;
-    if (details) whole = std::move(details->transfers);
     other.predicted_s =
-        finish(sum, from_number, to_number, fixed, true, other, details) + seconds(gather, machine.costs);
-    if (other.predicted_s >= e.predicted_s) {
-      if (details) details->transfers = std::move(whole);
-      return e;
+        finish(sum, from_number, to_number, fixed, true, other, transfers) + seconds(gather, machine.costs);
+    const bool in_phases = other.predicted_s < e.predicted_s;
+    if (details) {
+      if (!in_phases)
+        for (Transfer& t : transfers) t.sums = {}, t.shares = {};
+      details->transfers = std::move(transfers);
     }
+    if (!in_phases) return e;
     if (reads)
       for (int i = 0; i < target.size(); ++i) {
         int64_t elements = region_of(shape, target, to.spec.nd_sbp, i).shape.numel();
@@ -328,10 +336,11 @@ struct Pricer::Impl {
   }
 
   // The seconds, after what crosses between hosts has been put in.
-  double finish(Work& work, int from, int to, unsigned fixed, bool two_phase, Edge& e, EdgeDetails* details) {
+  double finish(Work& work, int from, int to, unsigned fixed, bool two_phase, Edge& e,
+                std::vector<Transfer>& transfers) {
     work.net_syncs = 0;
     if (!one_host) {
-      const HostLoad load = crossing(from, to, fixed, two_phase, details);
+      const HostLoad load = crossing(from, to, fixed, two_phase, transfers);
       e.host_bytes = load.in_elements * item;
       work.net_bytes = static_cast<double>(std::max(load.in_elements, load.out_elements) * item);
       work.net_both_bytes =
@@ -348,23 +357,43 @@ struct Pricer::Impl {
     return seconds(work, machine.costs);
   }
 
-  HostLoad crossing(int from, int to, unsigned fixed, bool two_phase, EdgeDetails* details) {
+  // No step's share of time between hosts is less.
+  double least_between_hosts(int from_number, int to_number) {
+    const GlobalSpec &from = at_index(layouts, from_number).spec, &to = at_index(layouts, to_number).spec;
+    if (one_host || both <= kEveryPullInSearch || !one_move(from, to)) return 0;
+    const unsigned fixed = fixed_axes(from, to);
+    int64_t least = traffic->into_first_host(from_number, to_number, fixed, false);
+    if (least > 0 && kind_of_move(from, to, fixed) == StepKind::kAllReduce && addends(from, fixed) > 1)
+      least = std::min(least, traffic->into_first_host(from_number, to_number, fixed, true));
+    if (least == 0) return 0;
+    Work work;
+    work.net_syncs = 1;
+    work.net_bytes = static_cast<double>(least * item);
+    work.net_both_bytes = one_placement ? 2 * work.net_bytes : work.net_bytes;
+    return seconds(work, machine.costs);
+  }
+
+  // transfers: of the step, found here where they are needed and not there yet.
+  HostLoad crossing(int from, int to, unsigned fixed, bool two_phase, std::vector<Transfer>& transfers) {
     if (both > (every_rank ? kEveryPull : kEveryPullInSearch)) return traffic->estimate(from, to, fixed, two_phase);
-    const GlobalSpec &source = at_index(layouts, from).spec, &target = at_index(layouts, to).spec;
-    std::vector<Transfer> transfers = transfers_of(source, target, shape, machine.hosts, two_phase);
-    const HostLoad load = host_load(transfers, two_phase, machine.hosts);
-    if (!details) return load;
-    // Ranks of a host that want the same sum take it of the same addends, which may not be those that they have.
+    if (transfers.empty())
+      transfers = transfers_of(at_index(layouts, from).spec, at_index(layouts, to).spec, shape, machine.hosts);
+    if (two_phase)
+      for (Transfer& t : transfers) split_in_phases(t);
+    return host_load(transfers, two_phase, machine.hosts);
+  }
+
+  // Ranks of a host that want the same sum take it of the same addends, which may not be those that they have.
+  void count_reads(std::span<const Transfer> transfers, const Placement& target, std::vector<int64_t>& reads) const {
     for (const Transfer& t : transfers) {
-      const int index = target.placement.index_of(at_index(t.members, t.me));
-      if (index < 0 || two_phase) continue;
+      const int index = target.index_of(at_index(t.members, t.me));
+      if (index < 0) continue;
       int64_t read = 0;
       for (const Pull& pull : t.pulls)
-        for (int owner : pull.owners) read += owner == t.me ? 0 : pull.shape.numel();
-      at_index(details->read_bytes, index) = read * item;
+        read +=
+            pull.shape.numel() * (std::ssize(pull.owners) - std::count(pull.owners.begin(), pull.owners.end(), t.me));
+      at_index(reads, index) = read * item;
     }
-    details->transfers = std::move(transfers);
-    return load;
   }
 
   Edge zero_fill(const Layout& from, const Layout& to, std::vector<int64_t>* reads) const {
@@ -429,6 +458,12 @@ double Pricer::at_least(int from, int to) const {
   const double least = std::min(c.view_s, c.step_s);
   if (wanted <= had) return least;
   return least + static_cast<double>(wanted) / impl_->best_rate;
+}
+
+double Pricer::at_least_between_hosts(int from, int to) {
+  // Added in another order, it must not be above the price itself by a rounding.
+  constexpr double kBelow = 1 - 1e-9;
+  return (at_least(from, to) + impl_->least_between_hosts(from, to)) * kBelow;
 }
 
 std::optional<Edge> price_step(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, DType dtype,

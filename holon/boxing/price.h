@@ -53,6 +53,8 @@ class Pricer {
   std::optional<Edge> price(int from, int to, InPlan where, EdgeDetails* details = nullptr);
   // No step from a to b is cheaper.
   double at_least(int from, int to) const;
+  // The same with what must come into one host, which takes longer to find.
+  double at_least_between_hosts(int from, int to);
 
  private:
   struct Impl;

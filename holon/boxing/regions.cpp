@@ -66,26 +66,36 @@ int own_index(const GlobalSpec& from, const GlobalSpec& to, unsigned fixed, int 
   return own;
 }
 
-int64_t linear(const Dims& offset, const Dims& strides) {
+// How far `offset` is behind `begin` in memory.
+int64_t linear(const Dims& offset, const Dims& begin, const Dims& strides) {
   int64_t at = 0;
-  for (int i = 0; i < offset.size(); ++i) at += offset[i] * strides[i];
+  for (int i = 0; i < offset.size(); ++i) at += (offset[i] - begin[i]) * strides[i];
   return at;
 }
 
 // What has been asked of whom so far.
 struct Asked {
+  // A part of the source, and its strides in memory.
+  struct Part {
+    Region region;
+    Dims strides;
+  };
+
   explicit Asked(const GlobalSpec& from) {
     give.resize(to_size(*std::max_element(from.placement.ranks().begin(), from.placement.ranks().end()) + 1));
   }
   std::vector<int64_t> give;  // elements, by rank
-  // The part of the source's index-th rank.
-  const Region& part(const GlobalSpec& from, const Dims& shape, int64_t index) {
+  // That of the source's index-th rank.
+  const Part& part(const GlobalSpec& from, const Dims& shape, int64_t index) {
     if (parts.empty()) parts.resize(to_size(from.placement.size()));
-    std::optional<Region>& known = at_index(parts, index);
-    if (!known) known = region_of(shape, from.placement, from.nd_sbp, static_cast<int>(index));
+    std::optional<Part>& known = at_index(parts, index);
+    if (!known) {
+      const Region region = region_of(shape, from.placement, from.nd_sbp, static_cast<int>(index));
+      known = {region, contiguous_strides(region.shape)};
+    }
     return *known;
   }
-  std::vector<std::optional<Region>> parts;
+  std::vector<std::optional<Part>> parts;
   // By host, source part and region: the replica of it that a rank of that host takes from another host. The next one
   // that wants the region takes the same, so that it crosses once.
   std::map<std::tuple<int, int64_t, std::vector<int64_t>>, int64_t> crossing;
@@ -100,6 +110,7 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
   if (dst.shape.numel() == 0) return pulls;
   Dims dst_strides = contiguous_strides(dst.shape);
   pulls.reserve(to_size(grid.keys.numel()));
+  const int64_t replicas = grid.replicas.numel(), addends = grid.addends.numel();
 
   int64_t base = 0;
   if (fixed) {
@@ -116,9 +127,9 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
   }
   auto ranks = from.placement.ranks();
   for_each_point(grid.keys, grid.strides, [&](int64_t key) {
-    const Region& part = asked.part(from, shape, base + key);
-    Region src = part, region;
-    if (!intersect(part, dst, &region)) return;
+    const Asked::Part& part = asked.part(from, shape, base + key);
+    Region region;
+    if (!intersect(part.region, dst, &region)) return;
 
     const int me = at_index(to.placement.ranks(), index);
     // How many other hosts a replica's addends are on, and how much has been requested of its ranks.
@@ -134,7 +145,7 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
       return std::pair{std::unique(others.begin(), others.end()) - others.begin(), load};
     };
     int64_t replica = own_replica;
-    if (key != own_key && grid.replicas.numel() == 1) {
+    if (key != own_key && replicas == 1) {
       replica = 0;
     } else if (key != own_key) {
       std::pair<ptrdiff_t, int64_t> least{PTRDIFF_MAX, 0};
@@ -143,42 +154,41 @@ std::vector<Pull> pulls_of(const GlobalSpec& from, const GlobalSpec& to, unsigne
         if (p < least) least = p, replica = r;
       });
     }
-    if (grid.replicas.numel() > 1 && !hosts.host_of_rank.empty() && price(replica).first > 0) {
+    if (replicas > 1 && !hosts.host_of_rank.empty() && price(replica).first > 0) {
       std::vector<int64_t> of(region.offset.begin(), region.offset.end());
       of.insert(of.end(), region.shape.begin(), region.shape.end());
       replica = asked.crossing.try_emplace({hosts.host(me), base + key, std::move(of)}, replica).first->second;
     }
-    Pull pull{};
+    Pull& pull = pulls.emplace_back();
     pull.shape = region.shape;
-    pull.src_strides = contiguous_strides(src.shape);
+    pull.src_strides = part.strides;
     pull.dst_strides = dst_strides;
-    for (int i = 0; i < region.offset.size(); ++i) {
-      int64_t at = region.offset[i];
-      region.offset[i] = at - src.offset[i];
-      src.offset[i] = at - dst.offset[i];
-    }
-    pull.src_start = linear(region.offset, pull.src_strides);
-    pull.dst_start = linear(src.offset, dst_strides);
-    pull.owners.reserve(to_size(grid.addends.numel()));
+    pull.src_start = linear(region.offset, part.region.offset, part.strides);
+    pull.dst_start = linear(region.offset, dst.offset, dst_strides);
+    pull.owners.reserve(to_size(addends));
+    const int64_t elements = region.shape.numel();
     for_each_point(grid.addends, grid.strides, [&](int64_t a) {
       int64_t i = base + key + replica + a;
       int owner = at_index(ranks, i);
       pull.owners.push_back(owner);
-      if (i != own) at_index(give, owner) += region.shape.numel();
+      if (i != own) at_index(give, owner) += elements;
     });
-    pulls.push_back(std::move(pull));
   });
   return pulls;
 }
 
+// The place of each of the members, by rank.
+std::vector<int> places_of(const std::vector<int>& members) {
+  std::vector<int> places(to_size(members.back() + 1));
+  for (size_t i = 0; i < members.size(); ++i) at_index(places, members[i]) = static_cast<int>(i);
+  return places;
+}
+
 // Owners, which were ranks, become places among the members.
-void place(Transfer& t, int rank) {
-  auto position = [&](int r) {
-    return static_cast<int>(std::lower_bound(t.members.begin(), t.members.end(), r) - t.members.begin());
-  };
-  t.me = position(rank);
+void place(Transfer& t, int rank, std::span<const int> places) {
+  t.me = at_index(places, rank);
   for (auto& pull : t.pulls)
-    for (int& owner : pull.owners) owner = position(owner);
+    for (int& owner : pull.owners) owner = at_index(places, owner);
   t.whole_own = t.pulls.size() == 1 && t.pulls[0].owners.size() == 1 && t.pulls[0].owners[0] == t.me;
 }
 
@@ -271,8 +281,9 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
   Transfer t;
   t.members = members(from, to, fixed, rank);
   const int index = to.placement.index_of(rank);
+  const std::vector<int> places = places_of(t.members);
   if (index < 0) {
-    place(t, rank);
+    place(t, rank, places);
     return t;
   }
   t.shape = region_of(shape, to.placement, to.nd_sbp, index).shape;
@@ -283,12 +294,12 @@ Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& s
   if (grid.replicas.numel() > 1)
     for (int before = 0; before < index; ++before) pulls_of(from, to, fixed, grid, shape, before, hosts, asked);
   t.pulls = pulls_of(from, to, fixed, grid, shape, index, hosts, asked);
-  place(t, rank);
+  place(t, rank, places);
   return t;
 }
 
 std::vector<Transfer> transfers_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape,
-                                   const HostMap& hosts, bool two_phase) {
+                                   const HostMap& hosts) {
   HOLON_CHECK(one_move(from, to), "{} to {} is not a single step", from, to);
   const unsigned fixed = fixed_axes(from, to);
   const SourceGrid grid(from, fixed);
@@ -298,26 +309,31 @@ std::vector<Transfer> transfers_of(const GlobalSpec& from, const GlobalSpec& to,
   for (int i = 0; i < to.placement.size(); ++i)
     at_index(pulls, i) = pulls_of(from, to, fixed, grid, shape, i, hosts, asked);
 
+  struct Group {
+    std::vector<int> members, places;
+  };
   std::vector<Transfer> transfers;
-  std::map<std::vector<int64_t>, std::vector<int>> groups;  // by their coordinates along the fixed axes
+  transfers.reserve(ranks.size());
+  std::map<int64_t, Group> groups;  // by the index of the first rank with the same coordinates along the fixed axes
   for (int rank : ranks) {
-    std::vector<int64_t> key;
+    int64_t first = 0;
     if (from.placement == to.placement) {
       const Dims at = from.placement.coordinate(from.placement.index_of(rank));
       for (int a = 0; a < at.size(); ++a)
-        if (is_fixed(fixed, a)) key.push_back(at[a]);
+        if (is_fixed(fixed, a)) first += at[a] * grid.strides[a];
     }
-    std::vector<int>& group = groups[key];
-    if (group.empty()) group = members(from, to, fixed, rank);
-    Transfer t;
-    t.members = group;
+    Group& group = groups[first];
+    if (group.members.empty()) {
+      group.members = members(from, to, fixed, rank);
+      group.places = places_of(group.members);
+    }
+    Transfer& t = transfers.emplace_back();
+    t.members = group.members;
     if (const int index = to.placement.index_of(rank); index >= 0) {
       t.shape = region_of(shape, to.placement, to.nd_sbp, index).shape;
       t.pulls = std::move(at_index(pulls, index));
     }
-    place(t, rank);
-    if (two_phase) split_in_phases(t);
-    transfers.push_back(std::move(t));
+    place(t, rank, group.places);
   }
   return transfers;
 }
@@ -325,7 +341,7 @@ std::vector<Transfer> transfers_of(const GlobalSpec& from, const GlobalSpec& to,
 void split_in_phases(Transfer& t) {
   const int64_t n = t.shape.numel();
   if (n == 0) return;
-  const std::vector<int>& owners = t.pulls[0].owners;
+  const comm::Owners& owners = t.pulls[0].owners;
   const auto parts = static_cast<int64_t>(owners.size());
   const auto place = std::find(owners.begin(), owners.end(), t.me) - owners.begin();
   for (int64_t p = 0; p < parts; ++p) {

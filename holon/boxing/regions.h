@@ -51,9 +51,9 @@ struct Transfer {
 Transfer transfer_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape, int rank,
                      const HostMap& hosts = {});
 
-// Those of all ranks of both placements, in the order of the ranks, found in one go. two_phase: with sums and shares.
+// Those of all ranks of both placements, in the order of the ranks, found in one go.
 std::vector<Transfer> transfers_of(const GlobalSpec& from, const GlobalSpec& to, const Dims& shape,
-                                   const HostMap& hosts, bool two_phase);
+                                   const HostMap& hosts);
 
 // Works out sums and shares. Pre: all members sum the same elements, as transfer_of() has found.
 void split_in_phases(Transfer& t);

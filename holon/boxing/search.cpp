@@ -143,9 +143,11 @@ class Search {
       int64_t held = pricer_.part_bytes(next) + (at == start_ ? 0 : pricer_.part_bytes(at));
       if (held > limit_) return;
     }
-    double least = s + pricer_.at_least(at, next);
-    if (least > std::get<0>(node(next).best)) return;
-    if (next != goal_ && least + pricer_.at_least(next, goal_) > std::get<0>(node(goal_).best)) return;
+    const double rest = next == goal_ ? 0 : pricer_.at_least(next, goal_);
+    auto too_long = [&, s = s](double step) {
+      return s + step > std::get<0>(node(next).best) || s + step + rest > std::get<0>(node(goal_).best);
+    };
+    if (too_long(pricer_.at_least(at, next)) || too_long(pricer_.at_least_between_hosts(at, next))) return;
     auto edge = pricer_.price(at, next, {at == start_, next == goal_});
     if (!edge) return;
     Price through{s + edge->predicted_s, steps + 1, bytes + edge->read_bytes};

@@ -25,6 +25,7 @@
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/core/cores.h"
 #include "holon/comm/core/join_hook.h"
+#include "holon/comm/core/waiting.h"
 #include "holon/comm/core/world.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/cost/measure.h"
@@ -190,11 +191,10 @@ class Aside {
  public:
   Aside() : world_(comm::shared_world()), context_(Context::current().sibling()), guard_(*context_) {
     comm::adopt_world(std::move(world_));
-    comm::set_channel(kMeasuringChannel);
+    comm::set_channel(comm::kMeasuringChannel);
   }
 
  private:
-  static constexpr int kMeasuringChannel = 2;
   std::shared_ptr<comm::World> world_;
   std::unique_ptr<Context> context_;
   ContextGuard guard_;

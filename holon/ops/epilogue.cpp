@@ -153,45 +153,4 @@ HOLON_OP(matmul_scaled, "matmul_scaled(Tensor x, Tensor w, *, float alpha) -> Te
     .linear_in({0, 1})
     .kernel([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out(), c.f("alpha"_attr)); });
 
-HOLON_OP(linear_gradients, "linear_gradients(Tensor dy, Tensor x) -> (Tensor, Tensor)")
-    .doc("Gradients of linear in weight and bias: dy [..., n] and x [..., k] contracted over all leading axes, and the "
-         "sum of dy over them.")
-    .flops(weight_grad_flops)
-    .hidden()
-    .infer([](Infer& c) {
-      c.require_floating(0);
-      Dims a = c.shape(0), b = c.shape(1);
-      c.require(a.size() >= 1 && a.size() == b.size(), "the numbers of axes differ", "dy is [..., n], x is [..., k].");
-      const int64_t n = a.back(), k = b.back();
-      a.back() = b.back() = 0;
-      c.require(a == b, "the leading axes differ", "dy is [..., n], x is [..., k].");
-      c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "the dtypes differ", "Convert them by to().");
-      c.out({n, k}, c.dtype_of(0));
-      c.out({n}, c.dtype_of(0));
-    })
-    .rule([](RuleCall& r) {
-      const int n = r.in[0].shape.size();
-      for (int a = 0; a < n - 1; ++a) {
-        int f = r.rule.factor(true);
-        r.rule.in(0, a, f);
-        r.rule.in(1, a, f);
-      }
-      int fn = r.rule.factor();
-      r.rule.in(0, n - 1, fn);
-      r.rule.out(0, 0, fn);
-      r.rule.out(1, 0, fn);
-      // The bias has nothing of x.
-      for (bool split : {true, false}) {
-        Signature s;
-        s.in.push_back(sbp::broadcast());
-        s.in.push_back(split ? sbp::split(n - 1) : sbp::partial_sum());
-        s.out.push_back(split ? sbp::split(1) : sbp::partial_sum());
-        s.out.push_back(sbp::broadcast());
-        r.rule.add(s);
-      }
-    })
-    .linear_in({0})
-    .kernel([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(0), &c.out(1)); })
-    .kernel_that_adds([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(0), &c.out(1), 1); });
-
 }  // namespace holon::ops

@@ -21,6 +21,13 @@ void matmul_grad(Grad& g) {
   if (g.needs(1)) g.dx(1, fold(matmul(transpose(g.x(0), -2, -1), g.dy()), g.in_shape(1)));
 }
 
+// Whether a product takes the gradient of a bias along (linear_gradients). On the CPU it is summed apart: eagerly it
+// keeps its bits, and graphs put both together for the dtypes that gain by it.
+bool sums_with_product(const Tensor& dy) {
+  return dy.is_local() ? !dy.device().is_host()
+                       : dy.placement().device_type() != DeviceType::kCpu && !dy.placement().simulated();
+}
+
 }  // namespace
 
 HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
@@ -121,8 +128,14 @@ HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
     .saves({0, 1})
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, matmul(g.dy(), g.x(1)));
+      const bool bias = g.n_in() > 2 && g.needs(2);
+      if (bias && g.needs(1) && sums_with_product(g.dy())) {
+        auto [weight_gradient, bias_gradient] = linear_gradients(g.dy(), g.x(0));
+        g.dx(1, weight_gradient), g.dx(2, bias_gradient);
+        return;
+      }
       if (g.needs(1)) g.dx(1, linear_weight_grad(g.dy(), g.x(0)));
-      if (g.n_in() > 2 && g.needs(2)) g.dx(2, sum_to_size(g.dy(), g.in_shape(2)));
+      if (bias) g.dx(2, sum_to_size(g.dy(), g.in_shape(2)));
     });
 
 HOLON_OP(linear_weight_grad, "linear_weight_grad(Tensor dy, Tensor x) -> Tensor")
@@ -152,6 +165,54 @@ HOLON_OP(linear_weight_grad, "linear_weight_grad(Tensor dy, Tensor x) -> Tensor"
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, linear(g.x(1), g.dy()));
       if (g.needs(1)) g.dx(1, matmul(g.x(0), g.dy()));
+    });
+
+HOLON_OP(linear_gradients, "linear_gradients(Tensor dy, Tensor x) -> (Tensor, Tensor)")
+    .doc("Gradients of linear in weight and bias: dy [..., n] and x [..., k] contracted over all leading axes, and the "
+         "sum of dy over them.")
+    .flops(weight_grad_flops)
+    .hidden()
+    .infer([](Infer& c) {
+      c.require_floating(0);
+      Dims a = c.shape(0), b = c.shape(1);
+      c.require(a.size() >= 1 && a.size() == b.size(), "the numbers of axes differ", "dy is [..., n], x is [..., k].");
+      const int64_t n = a.back(), k = b.back();
+      a.back() = b.back() = 0;
+      c.require(a == b, "the leading axes differ", "dy is [..., n], x is [..., k].");
+      c.require_dtype(c.dtype_of(0) == c.dtype_of(1), "the dtypes differ", "Convert them by to().");
+      c.out({n, k}, c.dtype_of(0));
+      c.out({n}, c.dtype_of(0));
+    })
+    .rule([](RuleCall& r) {
+      const int n = r.in[0].shape.size();
+      for (int a = 0; a < n - 1; ++a) {
+        int f = r.rule.factor(true);
+        r.rule.in(0, a, f);
+        r.rule.in(1, a, f);
+      }
+      int fn = r.rule.factor();
+      r.rule.in(0, n - 1, fn);
+      r.rule.out(0, 0, fn);
+      r.rule.out(1, 0, fn);
+      // The bias has nothing of x.
+      for (bool split : {true, false}) {
+        Signature s;
+        s.in.push_back(sbp::broadcast());
+        s.in.push_back(split ? sbp::split(n - 1) : sbp::partial_sum());
+        s.out.push_back(split ? sbp::split(1) : sbp::partial_sum());
+        s.out.push_back(sbp::broadcast());
+        r.rule.add(s);
+      }
+    })
+    .linear_in({0})
+    .kernel([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(0), &c.out(1)); })
+    .kernel_that_adds([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(0), &c.out(1), 1); })
+    .saves({0, 1})
+    .grad([](Grad& g) {
+      const bool weight = g.has_dy(0), bias = g.has_dy(1);
+      if (g.needs(0) && weight) g.dx(0, bias ? linear(g.x(1), g.dy(0), g.dy(1)) : linear(g.x(1), g.dy(0)));
+      if (g.needs(0) && !weight && bias) g.dx(0, expand(g.dy(1), g.in_shape(0)));
+      if (g.needs(1) && weight) g.dx(1, matmul(g.x(0), g.dy(0)));
     });
 
 }  // namespace holon::ops

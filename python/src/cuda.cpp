@@ -7,6 +7,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
+#include "holon/kernels/cudnn.h"
 #include "holon/kernels/tf32.h"
 #include "holon/kernels/variants.h"
 
@@ -120,6 +121,8 @@ void bind_cuda(nb::module_& m) {
   m.def(
       "set_tf32_convolutions", [](bool on) { kernels::allow_tf32(kernels::Tf32::kConvolutions, on); },
       "The same for convolutions.");
+  m.def("cudnn_enabled", &kernels::cudnn_enabled, "Whether devices may leave convolutions and attention to cuDNN.");
+  m.def("set_cudnn_enabled", &kernels::enable_cudnn, "Allows or forbids it.");
   m.def(
       "device_kernels",
       [](const std::string& type) {

@@ -5,7 +5,6 @@ HOLON_TEST_CUDA=device or emulator chooses by hand."""
 
 import contextlib
 import ctypes
-import functools
 import os
 import shutil
 import tempfile
@@ -30,9 +29,8 @@ def _choose():
 # Before holon is asked for its first device.
 CHOSEN = _choose()
 EMULATED_RUN = os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so")
-# ./dev test runs these tests in several processes that share this folder:
-# each takes a file of tests that no other has taken.
-SHARED = os.environ.get("HOLON_TEST_SHARED")
+# Where the processes of one ./dev test list their launches.
+SHARED = os.environ.get("HOLON_TEST_LAUNCHES")
 LAUNCHES = Path(SHARED or tempfile.mkdtemp(prefix="holon-launches-")) / f"launches-{os.getpid()}"
 # Kernels that are compiled while programs run: once for all processes of this run.
 os.environ.setdefault("EMULATED_KERNELS", str(LAUNCHES.parent / "kernels"))
@@ -41,20 +39,6 @@ os.environ.setdefault("EMULATED_KERNELS", str(LAUNCHES.parent / "kernels"))
 def pytest_sessionfinish():
     if not SHARED:
         shutil.rmtree(LAUNCHES.parent, ignore_errors=True)
-
-
-@functools.cache
-def is_taken(name):
-    try:
-        os.close(os.open(Path(SHARED) / name, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return True
-    return False
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item):
-    return True if SHARED and is_taken(item.path.name) else None
 
 
 def pytest_collection_modifyitems(items):
@@ -81,6 +65,7 @@ OPEN = {
         "attention",
         "conv",
         "copy",
+        "dnn",
         "elementwise",
         "fused",
         "index",
@@ -107,6 +92,16 @@ def memory_of_devices(request):
     strict(int(Path(request.fspath).name not in OPEN))
     yield
     strict(1)
+
+
+@pytest.fixture
+def own_kernels():
+    """Where a library would do it, too."""
+    import holon
+
+    holon.backends.cudnn.enabled = False
+    yield
+    holon.backends.cudnn.enabled = True
 
 
 @pytest.fixture

@@ -1,7 +1,10 @@
 """scaled_dot_product_attention and its gradients on a device against the CPU's."""
 
 import ctypes
+import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ import pytest
 import holon as flow
 
 F = flow.nn.functional
+pytestmark = pytest.mark.usefixtures("own_kernels")  # test_dnn.py has the library's
 # float32 differs by the order of sums; the two-byte types round probabilities and gradients of scores to themselves.
 TOLERANCE = {"float32": 4e-6, "float64": 1e-12, "float16": 4e-3, "bfloat16": 3e-2}
 
@@ -58,6 +62,14 @@ def check(native, dtype, q_shape, kv_shape, e=None, mask=None, view=None, seed=N
 
 
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
+TILED = [d for d in DTYPES if d != "float64"]
+
+
+def emulator():
+    """The emulator's own functions; skips the test on a device."""
+    if not os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so"):
+        pytest.skip("the emulator counts it")
+    return ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -78,9 +90,7 @@ def test_widths(native, dtype, d, e, heads):
 @pytest.mark.parametrize("p", [0.0, 0.3])
 def test_devices_with_less_shared_memory(native, dtype, d, e, p):
     """Of compute capability 8.6 and 8.9: a launch that asks for more than they have stops the emulator."""
-    if not os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so"):
-        pytest.skip("a device has what it has")
-    set_kb = ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_shared_kb
+    set_kb = emulator().emulated_shared_kb
     set_kb(99)
     try:
         check(native, dtype, (1, 4, 37, d), (1, 2, 75, d), e, is_causal=True, enable_gqa=True, dropout_p=p, seed=4)
@@ -96,6 +106,131 @@ def test_as_many_blocks_as_multiprocessors(native, dtype, d, t, s):
     blocks = -(-t // 128)
     for heads in (-(-processors // blocks), (processors - 1) // blocks):
         check(native, dtype, (1, heads, t, d), (1, heads, s, d), is_causal=t < s, dropout_p=0.2, seed=5)
+
+
+# Of these 3, 7 and 17 tiles of keys (5, 13 and 33 for float32) blocks take several each, in more than one round.
+@pytest.mark.parametrize("dtype", TILED)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("t, s", [(70, 300), (200, 834), (40, 2100), (150, 600)])
+def test_tiles_of_keys_in_rounds(native, dtype, causal, t, s):
+    check(native, dtype, (1, 2, t, 16), (1, 1, s, 16), is_causal=causal, enable_gqa=True)
+
+
+@pytest.mark.parametrize("dtype", TILED)
+@pytest.mark.parametrize("d, e", [(64, 64), (128, 80), (256, 200)])
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_gradients_have_the_same_bits_twice(dtype, d, e, p):
+    shapes = (2, 4, 150, d), (2, 2, 300, d), (2, 2, 300, e)
+    x = [flow.tensor(draw(i, *s)).to(getattr(flow, dtype)).cuda().requires_grad_() for i, s in enumerate(shapes)]
+
+    def run():
+        flow.manual_seed(3)
+        y = F.scaled_dot_product_attention(*x, enable_gqa=True, dropout_p=p)
+        return [g.cpu().double().numpy() for g in flow.autograd.grad(y, x, flow.ones_like(y))]
+
+    for one, two in zip(run(), run()):
+        np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("d, products", [(64, 5), (128, 5), (256, 7)])
+def test_products_of_the_backward_pass(d, products):
+    """One pass: wider than 128 columns scores and their gradients are computed twice."""
+    count = emulator().emulated_products
+    count.restype = ctypes.c_int64
+    q, k, v = (flow.randn(1, 2, n, d, device="cuda").to(flow.bfloat16).requires_grad_() for n in (128, 384, 384))
+    y = F.scaled_dot_product_attention(q, k, v)
+    flow.cuda.synchronize()
+    count()
+    flow.autograd.grad(y, (q, k, v), flow.ones_like(y))
+    flow.cuda.synchronize()
+    assert count() == products * 2 * (128 // 16) * (384 // 8) * (d // 16)
+
+
+def test_shared_memory_is_asked_for_once():
+    requests = emulator().emulated_shared_requests
+    requests.restype = ctypes.c_int64
+    x = flow.randn(1, 1, 16, 128, device="cuda").to(flow.float16).requires_grad_()
+
+    def run():
+        F.scaled_dot_product_attention(x, x, x).sum().backward()
+        flow.cuda.synchronize()
+        return requests()
+
+    run()
+    assert run() == 0
+
+
+PARTS = """
+import ctypes, json, os, sys
+import numpy as np
+import holon as flow
+
+launches = ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"]).emulated_launch_count
+launches.restype = ctypes.c_int64
+flow.manual_seed(1)
+results, counts = {}, {}
+for heads, shared in ((2, 2), (4, 1)):
+    for causal in (False, True):
+        sizes = (heads, 300), (shared, 290), (shared, 290)
+        x = [flow.randn(1, h, t, 64).to(flow.bfloat16).cuda().requires_grad_() for h, t in sizes]
+        y = flow.nn.functional.scaled_dot_product_attention(*x, is_causal=causal, enable_gqa=True)
+        before = launches()
+        gradients = flow.autograd.grad(y, x, y)
+        counts[f"{heads} {causal}"] = launches() - before
+        for name, g in zip("qkv", gradients):
+            results[f"{heads} {causal} {name}"] = g.cpu().float().numpy()
+np.savez(sys.argv[1], **results)
+print(json.dumps(counts))
+"""
+
+
+def test_queries_in_several_launches(tmp_path):
+    """Where the sums for queries would take too much of the device's memory, of which they may have a 128th."""
+    emulator()
+    found, launches = {}, {}
+    for megabytes in (4096, 32):
+        file = tmp_path / f"{megabytes}.npz"
+        done = subprocess.run(
+            [sys.executable, "-c", PARTS, str(file)],
+            env=os.environ | {"EMULATED_MEMORY_MB": str(megabytes)},
+            capture_output=True,
+            text=True,
+            timeout=200,
+        )
+        assert done.returncode == 0, done.stderr
+        launches[megabytes] = json.loads(done.stdout)
+        found[megabytes] = dict(np.load(file))
+    assert set(launches[4096].values()) == {3}  # rows' products, keys, the sum of the splits
+    assert launches[32] == {"2 False": 5, "2 True": 5, "4 False": 11, "4 True": 11}
+    for name, want in found[4096].items():
+        got = found[32][name]
+        if name.startswith("2"):
+            np.testing.assert_array_equal(got, want, err_msg=name)
+        else:  # heads that share keys are added up in another order
+            np.testing.assert_allclose(got, want, atol=TOLERANCE["bfloat16"] * np.abs(want).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", TILED)
+def test_keys_that_fill_no_tile_beside_low_scores(native, dtype):
+    """Sums of scores far below 0, by which the rows behind the last key must not be divided. Such scores are rounded
+    to hundred-thousandths, so the device is compared with the true results, as the CPU is."""
+    q, k, v = draw(0, 1, 1, 20, 16), draw(1, 1, 1, 70, 16), draw(2, 1, 1, 70, 16)
+    arrays = [flow.tensor(a).to(getattr(flow, dtype)).double() for a in (-30 - q, 30 + k, v)]
+
+    def run(kind, device):
+        x = [a.to(kind).to(device).requires_grad_() for a in arrays]
+        y = F.scaled_dot_product_attention(*x, scale=0.02)
+        return [r.detach().cpu().double().numpy() for r in (y, *flow.autograd.grad(y, x, flow.ones_like(y)))]
+
+    kind = getattr(flow, dtype)
+    for true, near, got in zip(run(flow.float64, "cpu"), run(kind, "cpu"), run(kind, "cuda")):
+        assert np.abs(got - true).max() <= 2 * np.abs(near - true).max() + TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("window", [1, 20, 64])
+def test_windows(native, dtype, window):
+    check(native, dtype, (1, 2, 150, 24), (1, 2, 150, 24), is_causal=True, window=window)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

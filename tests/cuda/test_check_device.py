@@ -25,7 +25,6 @@ with_torch = pytest.mark.skipif(TORCH is None, reason="no torch: HOLON_BENCH_TOR
 
 def check_device(results, *arguments, python=sys.executable, **extra):
     env = ranks.environment(OMP_NUM_THREADS=1, **extra)
-    env.pop("HOLON_TEST_SHARED", None)
     env["PYTHONPATH"] += os.pathsep + str(ranks.ROOT / "tools")
     command = [python, "-m", "check_device", "--results", str(results), "--jobs", "1", "--seconds", "800", *arguments]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=850)

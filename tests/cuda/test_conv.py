@@ -6,6 +6,7 @@ import pytest
 import holon as flow
 
 F = flow.nn.functional
+pytestmark = pytest.mark.usefixtures("own_kernels")  # test_dnn.py has the library's
 FLOATS = [flow.float32, flow.float64, flow.float16, flow.bfloat16]
 TOLERANCE = {flow.float32: 2e-6, flow.float64: 1e-14, flow.float16: 2e-3, flow.bfloat16: 1.6e-2}
 

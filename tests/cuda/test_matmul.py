@@ -1,5 +1,8 @@
 """Matrix products on a cuda device against the CPU's."""
 
+import ctypes
+import os
+
 import numpy as np
 import pytest
 
@@ -221,6 +224,162 @@ def test_accumulated_gradients():
         return w.grad
 
     assert_same(twice("cuda"), twice("cpu"))
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", [(5, 6), (2, 70, 6), (6,), (0, 6), (40, 0)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_gradients_of_weight_and_bias_in_one_product(native, dtype, shape, turned):
+    """linear_gradients, as linear's backward calls it: twice, so that the second one adds; weights as they are and
+    transposed, as GPT-2 has them."""
+    n = 136
+    x, b = values(shape, dtype), values((n,), dtype, 2)
+    w = values((shape[-1], n) if turned else (n, shape[-1]), dtype, 1)
+
+    def run(device):
+        leaves = [t.to(device).requires_grad_() for t in (w, b)]
+        for k in range(2):
+            y = flow.nn.functional.linear(x.to(device), leaves[0].transpose(0, 1) if turned else leaves[0], leaves[1])
+            y.backward(values(tuple(y.shape), dtype, 5 + k).to(device))
+        return [t.grad for t in leaves]
+
+    with native():
+        for got, wanted in zip(run("cuda"), run("cpu")):
+            assert_same(got, wanted, 4)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_what_reads_the_gradient_for_a_bias(dtype):
+    """The product that makes the weight's gradient; where the library has none that does (the emulator's in float64)
+    and where the weight needs none, a sum of its own."""
+    if not os.environ.get("HOLON_CUDA_LIBRARY", "").endswith("emulated.so"):
+        pytest.skip("the emulator counts it")
+    library = ctypes.CDLL(os.environ["HOLON_CUDA_LIBRARY"])
+    for function in (library.emulated_summed_products, library.emulated_launch_count):
+        function.restype = ctypes.c_int64
+    x, w, b = (values(s, dtype).cuda() for s in ((64, 16), (128, 16), (128,)))
+    dy = values((64, 128), dtype, 3).cuda()
+
+    def run(*leaves):
+        for t in (x, w, b):
+            t.requires_grad_(any(t is leaf for leaf in leaves))
+        y = flow.nn.functional.linear(x, w, b)
+        flow.cuda.synchronize()
+        library.emulated_summed_products()
+        before = library.emulated_launch_count()
+        flow.autograd.grad([y], leaves, [dy])
+        flow.cuda.synchronize()
+        return library.emulated_launch_count() - before, library.emulated_summed_products()
+
+    has = dtype != flow.float64
+    assert run(x, w, b) == (2, 1) if has else (3, 0)
+    assert run(w, b) == (1, 1) if has else (2, 0)
+    assert run(b) == (1, 0) and run(w) == (1, 0)
+
+
+B, S0, S1 = flow.sbp.broadcast, flow.sbp.split(0), flow.sbp.split(1)
+
+
+@pytest.mark.parametrize(
+    "x, w, b, dw, db",
+    [
+        (S0, B, B, B, B),  # data parallel: sums over the ranks, as the leaves are
+        (B, S0, S0, S0, S0),  # by outputs
+        (S1, S1, B, S1, B),  # by inputs: the bias has nothing of x
+    ],
+    ids=["rows", "outputs", "inputs"],
+)
+def test_gradients_of_a_global_linear(x, w, b, dw, db):
+    """Layouts are those of two ops, as on the CPU, and no input is redistributed."""
+
+    def run(placement):
+        leaves = [
+            flow.tensor(values(shape, seed=i).numpy(), placement=placement, sbp=B).to_global(placement, sbp)
+            for i, (shape, sbp) in enumerate([((6, 8), x), ((4, 8), w), ((4,), b)])
+        ]
+        leaves = [t.detach().requires_grad_() for t in leaves]
+        y = flow.nn.functional.linear(*leaves)
+        dy = flow.tensor(values((6, 4), seed=7).numpy(), placement=placement, sbp=B)
+        dy = dy.to_global(placement, B if y.sbp[0] == flow.sbp.partial_sum else y.sbp[0])
+        with flow.boxing_policy("raise"):
+            return flow.autograd.grad([y], leaves[1:], [dy])
+
+    def on(device):
+        def of_rank(_):
+            return [(g.sbp, g.to_local().cpu().numpy()) for g in run(flow.placement(device, [0, 1]))]
+
+        return flow.run_ranks(2, of_rank)
+
+    for of_cpu, of_cuda in zip(on("cpu"), on("cuda")):
+        for (sbp, want), (same, got), expected in zip(of_cpu, of_cuda, (dw, db)):
+            assert sbp == same == (expected,)
+            np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+class Layers(flow.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = flow.nn.Linear(8, 16), flow.nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.down(self.up(x).relu())
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_linear_in_graphs_and_autocast(lower):
+    """Micro-batches, whose gradients are added up by the products, against eager mode on the CPU."""
+    rows = values((16, 8))
+
+    def made(device):
+        flow.manual_seed(1)
+        model = Layers().to(device)
+        return model, flow.optim.SGD(model.parameters(), lr=0.1)
+
+    def loss_of(model, x, device):
+        with flow.autocast(device, dtype=flow.bfloat16, enabled=lower):
+            return model(x).float().square().mean()
+
+    model, optimizer = made("cpu")
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss_of(model, rows, "cpu").backward()
+        optimizer.step()
+
+    on_device, update = made("cuda")
+
+    class Train(flow.nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = on_device
+            self.add_optimizer(update)
+            self.config.set_gradient_accumulation_steps(2)
+
+        def build(self, x):
+            loss = loss_of(self.model, x, "cuda")
+            loss.backward()
+            return loss
+
+    step = Train()
+    for _ in range(3):
+        step(rows.cuda())
+    assert step.plan().count("linear_gradients") == 4 and "linear_weight_grad" not in step.plan()
+    for want, got in zip(model.parameters(), on_device.parameters()):
+        np.testing.assert_allclose(as_numpy(got), as_numpy(want), rtol=0, atol=4e-3 if lower else 1e-6)
+
+
+def test_second_gradients_of_linear():
+    """Through the op that makes both gradients, which the CPU has not in eager mode."""
+
+    def run(device, of):
+        x, w, b = (values(s, seed=i).to(device).requires_grad_() for i, s in enumerate(((3, 5), (4, 5), (4,))))
+        y = flow.nn.functional.linear(x, w, b).tanh()
+        dw, db = flow.autograd.grad(y.square().sum(), (w, b), create_graph=True)
+        loss = {"both": dw.square().sum() + db.square().sum(), "w": dw.square().sum(), "b": db.square().sum()}[of]
+        return flow.autograd.grad(loss, (x, w, b))
+
+    for of in ("both", "w", "b"):
+        for got, wanted in zip(run("cuda", of), run("cpu", of)):
+            assert_same(got, wanted, 4)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

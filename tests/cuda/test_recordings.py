@@ -105,7 +105,7 @@ def test_ranks_record_anew_together():
 def test_what_hangs_in_a_recording_is_aborted():
     done = faulty("hangs", EMULATED_NCCL_HANGS=8, HOLON_COMM_TIMEOUT_S=3)
     assert done.returncode != 0 and "all steps done" not in done.stdout
-    assert "tensors [64] float32 between the cuda devices of ranks [0, 1]" in done.stdout, done.stdout
+    assert "4 tensors [80] float32 between the cuda devices of ranks [0, 1]" in done.stdout, done.stdout
     assert "waited 3 s" in done.stdout, done.stdout
 
 
@@ -130,7 +130,7 @@ def test_a_rank_that_dies_while_a_recording_is_under_way_is_named_by_the_other()
     text, errors = both[0].communicate(timeout=60)
     assert both[1].wait(10) == 7
     assert both[0].returncode != 0 and "rank 0 after" in text, text + errors
-    assert "tensors [64] float32 between the cuda devices of ranks [0, 1]: rank 1" in text, text + errors
+    assert "4 tensors [80] float32 between the cuda devices of ranks [0, 1]: rank 1" in text, text + errors
 
 
 class Draw(nn.Graph):

@@ -25,6 +25,11 @@ CASES = [
     ((6000, 40), 0),
     ((2, 1, 3), (0, 1, 2)),
     ((300, 2, 500), (0, 2)),
+    # By vectors: a block's columns, fewer and more of them; one part and several.
+    ((7, 256), 0),
+    ((1000, 136), 0),
+    ((40, 30, 264), (0, 1)),
+    ((3, 130, 4, 66), (0, 1)),
 ]
 
 
@@ -55,6 +60,10 @@ def test_sums(native, dtype):
             y = flow.sum(x.cuda()) if dim is None else flow.sum(x.cuda(), dim)
         # Sums that cancel: to the size of what is added up.
         same(y, flow.sum(x) if dim is None else flow.sum(x, dim), np.sqrt(x.numel() / max(y.numel(), 1)))
+        if dtype in FLOATS and dim is not None:
+            with native():
+                y = flow.mean(x.cuda(), dim)
+            same(y, flow.mean(x, dim))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -17,14 +17,13 @@ import cuda_resources as resources  # noqa: E402
 F = flow.nn.functional
 # Kernels whose time counts in training. None of them may keep anything in local memory, but for these bytes.
 HOT = re.compile(
-    r"attention::(forward|backward_|row_products)|copy_packs|fill_packs|take_rows|add_entries|"
+    r"attention::(forward|backward|add_splits|row_products)|copy_packs|fill_packs|take_rows|add_entries|"
     r"(norm_rows\w*|softmax_rows\w*|cross_entropy_rows\w*|sum_parts)<float|"
     r"update_tensors<.*Adam|elementwise<ops::\w+, float"
 )
 EXCEPTIONS = {
     # An address or two that are stored before the loop over the tiles, and loaded in each turn.
-    r"attention::forward<B?Float16, 128, 2>": 8,
-    r"attention::backward_queries<float, 128, true>": 16,
+    r"attention::forward<B?Float16, 128, 2>|attention::backward<B?Float16, 128, false>": 8,
     # Two blocks of 512 threads leave them 64 registers; what is spilled is used once in a row, outside of its loops.
     r"softmax_rows<float, 16, true>|cross_entropy_rows_backward<float, false>": 8,
     r"cross_entropy_rows<float, (true|false)>": 16,

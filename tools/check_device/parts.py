@@ -17,10 +17,10 @@ ROOT = Path(__file__).resolve().parents[2]
 # What everything else rests on comes first; files that are not named here come last. The conformance table's worlds
 # take minutes each: one check each, begun early.
 FIRST = """
-test_runtime test_memory test_elementwise test_matmul test_attention test_reduce test_norm test_softmax test_loss
-test_training test_conformance test_graph test_recordings test_fused test_optim test_index test_copy test_tensor
-test_random test_pinned test_every_op test_conv test_pool test_rnn test_sort test_boxing test_point_to_point
-test_example""".split()
+test_runtime test_memory test_elementwise test_matmul test_attention test_dnn test_reduce test_norm test_softmax
+test_loss test_training test_conformance test_graph test_recordings test_fused test_optim test_index test_copy
+test_tensor test_random test_pinned test_every_op test_conv test_pool test_rnn test_sort test_boxing
+test_point_to_point test_example""".split()
 WORLDS = ("one_rank", "two_ranks", "2x2_ranks", "two_of_three_ranks", "three_ranks")
 OF_TOOLS = ("test_check_device", "test_pack")  # this one, and what it comes in
 OF_THE_EMULATOR = ("test_resources", "test_order", "test_support")  # what they judge is not the device's

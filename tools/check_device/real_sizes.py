@@ -44,26 +44,35 @@ def attention(shape, kv_heads, causal):
         compare(f"attention {name}", *values, BFLOAT16)
 
 
+def by_own_kernels(run):
+    """Where cuDNN would do it."""
+    from .against_torch import flow
+
+    flow.backends.cudnn.enabled = False
+    run()
+
+
 def product(rows, inner, columns):
-    """x w^T and its two gradients, as a linear layer has them."""
+    """x w^T + bias and its gradients, as a linear layer has them: one product makes those of weight and bias."""
     import torch
 
     from .against_torch import compare, draw, flow, generator, to_holon, to_torch, twice
 
     g = generator(11)
     x, w, dy = draw(g, rows, inner), draw(g, columns, inner, scale=0.02), draw(g, rows, columns)
+    bias = draw(g, columns)
 
     def ours():
-        inputs = [to_holon(a).requires_grad_() for a in (x, w)]
+        inputs = [to_holon(a).requires_grad_() for a in (x, w, bias)]
         y = flow.nn.functional.linear(*inputs)
         return [to_torch(a) for a in (y, *flow.autograd.grad([y], inputs, [to_holon(dy)]))]
 
     def with_torch(dtype):
         a, b, c = x.to(dtype), w.to(dtype), dy.to(dtype)
-        return [a @ b.T, c @ b, c.T @ a]
+        return [torch.nn.functional.linear(a, b, bias.to(dtype)), c @ b, c.T @ a, c.sum(0)]
 
     found = twice("linear", ours)
-    for name, *values in zip(("y", "dx", "dw"), found, with_torch(torch.bfloat16), with_torch(torch.float32)):
+    for name, *values in zip(("y", "dx", "dw", "dbias"), found, with_torch(torch.bfloat16), with_torch(torch.float32)):
         compare(f"linear {name}", *values, BFLOAT16)
 
 
@@ -195,6 +204,10 @@ def checks(small):
     return {
         "attention 16x12x1024x64": lambda: attention(gpt2, gpt2[1], True),
         "attention 4x16x4096x128, 4 heads of keys": lambda: attention(grouped, grouped[1] // 4, True),
+        "attention 16x12x1024x64, own kernels": lambda: by_own_kernels(lambda: attention(gpt2, gpt2[1], True)),
+        "attention 4x16x4096x128, own kernels": lambda: by_own_kernels(
+            lambda: attention(grouped, grouped[1] // 4, True)
+        ),
         "product qkv": lambda: product(tokens, width, 3 * width),
         "product up": lambda: product(tokens, width, 4 * width),
         "product down": lambda: product(tokens, 4 * width, width),

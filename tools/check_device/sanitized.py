@@ -19,7 +19,7 @@ def draw(*shape, dtype=flow.bfloat16):
 
 
 def attention(small):
-    """Enough heads and rows for both kernels of the forward pass (attention_passes.h takes the larger tile from one
+    """Enough heads and rows for both kernels of the forward pass (attention_forward.h takes the larger tile from one
     block a multiprocessor on), lengths that do not fill the last tile, grouped queries."""
     functional = flow.nn.functional
     for b, h, kv, t, d in (

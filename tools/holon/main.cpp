@@ -6,13 +6,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "holon/base/error.h"
 #include "holon/checkpoint/formats/huggingface.h"
 #include "holon/checkpoint/tools.h"
 #include "holon/checkpoint/verify.h"
+#include "holon/conformance/check.h"
+#include "holon/registry/library.h"
 
 namespace holon {
 namespace {
@@ -40,6 +44,7 @@ struct Arguments {
   std::optional<int> files;
   double tolerance = 0;
   bool json = false;
+  std::vector<std::string> ops, samples;
 };
 
 int inspect(const Arguments& a) {
@@ -74,10 +79,31 @@ int convert(const Arguments& a) {
   return 0;
 }
 
+int check_op(const Arguments& a) {
+  std::vector<std::string> names = load_library(a.path);
+  std::map<std::string, std::vector<conformance::Sample>> samples;
+  for (auto& text : a.samples) {
+    conformance::Sample s = conformance::parse_sample(text);
+    samples[s.op].push_back(std::move(s));
+  }
+  if (!a.ops.empty()) names = a.ops;
+  if (names.empty()) fail_value("{} declares no ops.", a.path);
+  bool sound = true;
+  for (auto& name : names) {
+    auto given = samples.find(name);
+    const auto report =
+        conformance::check_op(name, given != samples.end() ? given->second : conformance::draw_samples(find_op(name)));
+    std::fputs(report.str().c_str(), stdout);
+    std::fflush(stdout);
+    sound = sound && report.is_sound();
+  }
+  return sound ? 0 : kDiffer;
+}
+
 int run(int argc, char** argv) {
   CLI::App app(
-      "Holon's command: holon checkpoint looks at checkpoints and converts them. Programs with several ranks are "
-      "started by holon-launch.",
+      "Holon's command: holon checkpoint looks at checkpoints and converts them, holon check-op proves the ops of a "
+      "library. Programs with several ranks are started by holon-launch.",
       "holon");
   app.require_subcommand(1);
   auto* checkpoints = app.add_subcommand("checkpoint",
@@ -112,6 +138,14 @@ int run(int argc, char** argv) {
   to(add("reshard", "Write it as a folder of another number of files", convert))
       ->add_option("--files", a.files, "How many files")
       ->required();
+  auto* checked = app.add_subcommand("check-op",
+                                     "Check the ops of a library: sharding rules, gradients, and calls on global "
+                                     "tensors against local ones; the exit status is 1 if something is wrong");
+  checked->add_option("library", a.path, "The shared library")->required();
+  checked->add_option("--op", a.ops, "Check this op; can be repeated. All that the library declares otherwise");
+  checked->add_option("--sample", a.samples,
+                      "A call to check, as \"sum [5, 3]; dim=[0]\"; can be repeated. Drawn from the schema otherwise");
+  checked->callback([&command] { command = check_op; });
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) {

@@ -11,13 +11,17 @@
 
 #include "holon/array/dims.h"
 #include "holon/array/dtype.h"
+#include "holon/base/small_vec.h"
 
 namespace holon::comm {
+
+// Positions among the members; most pulls have one.
+using Owners = SmallVec<int, 4>;
 
 // A region that a member copies from one peer, or sums over several, which then are laid out alike. Starts and strides
 // are in elements, src's in the owner's part and dst's in the result.
 struct Pull {
-  std::vector<int> owners;  // positions among the members, in the order of summation
+  Owners owners;  // in the order of summation
   int64_t src_start = 0;
   Dims src_strides;
   int64_t dst_start = 0;
@@ -26,7 +30,7 @@ struct Pull {
 };
 
 // `count` elements side by side, from one place to another.
-inline Pull row_pull(std::vector<int> owners, int64_t src, int64_t dst, int64_t count) {
+inline Pull row_pull(Owners owners, int64_t src, int64_t dst, int64_t count) {
   return {std::move(owners), src, {1}, dst, {1}, {count}};
 }
 

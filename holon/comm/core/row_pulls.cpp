@@ -44,7 +44,7 @@ int64_t RowPulls::stretch_begin(int member) const {
 
 std::vector<Pull> RowPulls::of(int member, int phase) const {
   std::vector<Pull> pulls;
-  auto add = [&](std::vector<int> owners, int64_t src, int64_t dst, int64_t count) {
+  auto add = [&](Owners owners, int64_t src, int64_t dst, int64_t count) {
     if (count > 0) pulls.push_back(row_pull(std::move(owners), src, dst, count));
   };
   // Starting with itself, or behind itself, the members read from different places at a time.

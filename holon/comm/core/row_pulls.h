@@ -43,7 +43,7 @@ class RowPulls final : public GroupPulls {
   int phases_ = 1;
   uint64_t key_ = 0;
   int64_t elements_read_ = 0;
-  std::vector<int> everybody_;
+  Owners everybody_;
   std::vector<Pull> mine_[2];
 };
 

@@ -35,14 +35,19 @@ inline void pause_cpu() {
 // The longest that a sleeper goes without looking for dead peers, aborts and the deadline.
 inline constexpr int64_t kSliceUs = 50'000;
 
+// The channel on which the rank's own thread measures the machine before the program begins: it waits there as on 0.
+inline constexpr int kMeasuringChannel = 2;
+
 // How a thread of this rank spins: not at all, or for so long, or so many times letting others run.
 struct WaitPolicy {
   int64_t spin_ns;
   int yields;
   // channel: of the thread's context. A second thread spins where it has its own core.
   WaitPolicy(const World& world, int channel)
-      : spin_ns(channel == 0 || world.cores_here() >= 2 * world.ranks_here() ? world.spin_ns() : 0),
-        yields(channel == 0 ? world.yields() : 0) {}
+      : spin_ns(is_own(channel) || world.cores_here() >= 2 * world.ranks_here() ? world.spin_ns() : 0),
+        yields(is_own(channel) ? world.yields() : 0) {}
+  // The rank's own thread waits there.
+  static bool is_own(int channel) { return channel == 0 || channel == kMeasuringChannel; }
 };
 
 // False: done() has not become true yet. work_ns: how much longer than usual it may take.

@@ -1,7 +1,7 @@
 #include "holon/comm/hosts/crossings.h"
 
 #include <algorithm>
-#include <utility>
+#include <bit>
 
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
@@ -31,13 +31,20 @@ Crossings::Crossings(std::span<const int> host_of) : host_of_(host_of) {
     if (int& place = at_index(place_, host); place < 0) place = hosts_++;
 }
 
-std::vector<std::vector<int>> Crossings::by_host(const Pull& pull, std::span<const int> ids) const {
-  std::vector<std::pair<int, int>> owners;
+Crossings::OwnersByHost Crossings::in_order(const Pull& pull, std::span<const int> ids) const {
+  OwnersByHost owners;
+  owners.reserve(pull.owners.size());
   for (int owner : pull.owners) {
     const int member = member_of(owner, ids);
     owners.emplace_back(at_index(place_, at_index(host_of_, member)), member);
   }
-  std::stable_sort(owners.begin(), owners.end(), [](auto& a, auto& b) { return a.first < b.first; });
+  auto before = [](auto& a, auto& b) { return a.first < b.first; };
+  if (!std::is_sorted(owners.begin(), owners.end(), before)) std::stable_sort(owners.begin(), owners.end(), before);
+  return owners;
+}
+
+std::vector<std::vector<int>> Crossings::by_host(const Pull& pull, std::span<const int> ids) const {
+  const OwnersByHost owners = in_order(pull, ids);
   std::vector<std::vector<int>> by;
   for (size_t i = 0; i < owners.size(); ++i) {
     if (i == 0 || owners[i].first != owners[i - 1].first) by.emplace_back();
@@ -48,20 +55,34 @@ std::vector<std::vector<int>> Crossings::by_host(const Pull& pull, std::span<con
 
 size_t Crossings::find(int to_host, std::span<const int> addends, const Pull& p) {
   Hasher h;
-  h.add(to_host).add(p.src_start);
+  h.add(to_host).add(p.src_start).add(p.shape.numel());
   for (int a : addends) h.add(a);
-  for (int64_t n : p.src_strides) h.add(n);
-  for (int64_t n : p.shape) h.add(n);
-  for (uint64_t key = h.value();; ++key) {
-    const auto [it, fresh] = known_.try_emplace(key, list_.size());
-    if (fresh) {
-      list_.push_back({{addends.begin(), addends.end()}, p.src_start, p.src_strides, p.shape, to_host, {}, {}});
-      return it->second;
+  if (2 * list_.size() >= slots_.size()) make_slots(std::max<size_t>(64, 4 * list_.size()));
+  const uint64_t hash = h.value();
+  const size_t mask = slots_.size() - 1;
+  for (size_t at = hash & mask;; at = (at + 1) & mask) {
+    const size_t number = slots_[at];
+    if (number == kFree) {
+      slots_[at] = static_cast<uint32_t>(list_.size());
+      hashes_.push_back(hash);
+      list_.push_back({SmallVec<int, 8>(addends), p.src_start, p.src_strides, p.shape, to_host, {}, {}});
+      return list_.size() - 1;
     }
-    const Crossing& c = list_[it->second];
+    if (hashes_[number] != hash) continue;
+    const Crossing& c = list_[number];
     if (c.to_host == to_host && std::equal(c.addends.begin(), c.addends.end(), addends.begin(), addends.end()) &&
         c.src_start == p.src_start && c.src_strides == p.src_strides && c.shape == p.shape)
-      return it->second;
+      return number;
+  }
+}
+
+void Crossings::make_slots(size_t at_least) {
+  slots_.assign(std::bit_ceil(at_least), kFree);
+  const size_t mask = slots_.size() - 1;
+  for (size_t number = 0; number < list_.size(); ++number) {
+    size_t at = hashes_[number] & mask;
+    while (slots_[at] != kFree) at = (at + 1) & mask;
+    slots_[at] = static_cast<uint32_t>(number);
   }
 }
 
@@ -85,9 +106,15 @@ std::vector<size_t> Crossings::add(int member, std::span<const Pull> pulls, std:
       note({&owner, 1}, stretch);
       continue;
     }
-    const auto by = by_host(p, ids);
-    for (auto& addends : by)
-      if (at_index(host_of_, addends[0]) != here) note(addends, by.size() == 1 && stretch);
+    const OwnersByHost owners = in_order(p, ids);
+    const bool one_host = owners[0].first == owners[owners.size() - 1].first;
+    SmallVec<int, 64> addends;
+    for (size_t i = 0; i < owners.size(); ++i) {
+      addends.push_back(owners[i].second);
+      if (i + 1 < owners.size() && owners[i + 1].first == owners[i].first) continue;
+      if (at_index(host_of_, addends[0]) != here) note(addends, one_host && stretch);
+      addends.clear();
+    }
   }
   return numbers;
 }

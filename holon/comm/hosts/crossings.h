@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <span>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "holon/base/small_vec.h"
@@ -14,7 +14,7 @@
 namespace holon::comm {
 
 struct Crossing {
-  std::vector<int> addends;  // members of one host, in the order of summation
+  SmallVec<int, 8> addends;  // members of one host, in the order of summation
   int64_t src_start = 0;
   Dims src_strides, shape;
   int to_host = 0;
@@ -37,13 +37,19 @@ class Crossings {
   std::vector<std::vector<int>> by_host(const Pull& pull, std::span<const int> ids = {}) const;
 
  private:
+  static constexpr uint32_t kFree = UINT32_MAX;
+  using OwnersByHost = SmallVec<std::pair<int, int>, 64>;  // of a pull, each after its host's place
+
+  OwnersByHost in_order(const Pull& pull, std::span<const int> ids) const;
   size_t find(int to_host, std::span<const int> addends, const Pull& pull);
+  void make_slots(size_t at_least);
 
   const std::span<const int> host_of_;
   std::vector<int> place_;  // of each host in the order of first members, by its number
   int hosts_ = 0;
   std::vector<Crossing> list_;
-  std::unordered_map<uint64_t, size_t> known_;
+  std::vector<uint64_t> hashes_;  // of the list's
+  std::vector<uint32_t> slots_;   // a hash table of numbers in the list; its size is a power of two
 };
 
 // True if a region with these strides is one stretch of memory.

@@ -11,6 +11,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/kernels/attention_limits.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/attention_loops.h"
 #include "holon/kernels/cpu/scratch.h"
@@ -502,34 +503,6 @@ Attention with_mask(const Attention& o, DType compute) {
   return with;
 }
 
-// The options with the window and the documents as a part of the mask, for devices whose kernels know only masks.
-Attention as_mask(const Attention& o, const Sizes& n, Device device) {
-  if (!o.window && !o.documents.defined()) return o;
-  const Array given = on_device(o.mask, Device()), documents = on_device(o.documents, Device());
-  Attention host = o, with = o;
-  host.mask = given, host.documents = documents;
-  host = with_mask(host, DType::kFloat32);
-  with.window = 0, with.documents = {};
-  Dims shape{documents.defined() ? documents.shape[0] : 1, 1, n.t, n.s};
-  if (given.defined())
-    for (int a : {0, 1}) shape[a] = std::max(shape[a], given.shape[a]);
-  Array mask = Array::empty(shape, DType::kFloat32);
-  std::fill_n(mask.data<float>(), mask.numel(), 0.0f);
-  for (int64_t a = 0; a < shape[0]; ++a) {
-    const Limits limits(host, a);
-    for (int64_t b = 0; b < shape[1]; ++b) {
-      const MaskHead head(host.mask, a, b);
-      for (int64_t i = 0; i < n.t; ++i) {
-        float* row = mask.data<float>() + ((a * shape[1] + b) * n.t + i) * n.s;
-        head.apply(row, i, 0, n.s);
-        limits.apply(row, i, 0, n.s);
-      }
-    }
-  }
-  with.mask = on_device(mask, device);
-  return with;
-}
-
 template <class T>
 void join_rows(const Array& more, const Array& more_lse, Array& out, Array& lse) {
   auto at = [](const Array& x, int64_t a, int64_t b, int64_t i) {
@@ -552,13 +525,41 @@ void join_rows(const Array& more, const Array& more_lse, Array& out, Array& lse)
 
 }  // namespace
 
+Attention limits_as_mask(const Attention& o, const Array& q, const Array& k) {
+  if (!o.window && !o.documents.defined()) return o;
+  const Array given = on_device(o.mask, Device()), documents = on_device(o.documents, Device());
+  Attention host = o, with = o;
+  host.mask = given, host.documents = documents;
+  host = with_mask(host, DType::kFloat32);
+  with.window = 0, with.documents = {};
+  const int64_t queries = q.shape[2], keys = k.shape[2];
+  if (q.shape[0] * queries * keys == 0) return with;  // a mask may have no rows that the loops below could read
+  Dims shape{documents.defined() ? documents.shape[0] : 1, 1, queries, keys};
+  if (given.defined())
+    for (int a : {0, 1}) shape[a] = std::max(shape[a], given.shape[a]);
+  Array mask = Array::empty(shape, DType::kFloat32);
+  std::fill_n(mask.data<float>(), mask.numel(), 0.0f);
+  for (int64_t a = 0; a < shape[0]; ++a) {
+    const Limits limits(host, a);
+    for (int64_t b = 0; b < shape[1]; ++b) {
+      const MaskHead head(host.mask, a, b);
+      for (int64_t i = 0; i < queries; ++i) {
+        float* row = mask.data<float>() + ((a * shape[1] + b) * queries + i) * keys;
+        head.apply(row, i, 0, keys);
+        limits.apply(row, i, 0, keys);
+      }
+    }
+  }
+  with.mask = on_device(mask, q.device);
+  return with;
+}
+
 void attention(const Array& q, const Array& k, const Array& v, const Attention& given, Array& out, Array* lse) {
   const Sizes n = check(q, k, v, out, lse, given);
   if (!is_floating(q.dtype)) refuse(q.dtype);
-  const Attention options = out.device.is_host() ? given : as_mask(given, n, out.device);
-  HOLON_ON_DEVICE(out, attention, q, k, v, options, out, lse);
+  HOLON_ON_DEVICE(out, attention, q, k, v, given, out, lse);
   if (n.b * n.h * n.t == 0) return;
-  const Attention o = with_mask(options, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  const Attention o = with_mask(given, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   if (q.dtype == DType::kFloat64) {
     forward_plain(n, q, k, v, o, out, lse);
   } else if (is_half(q.dtype)) {
@@ -600,9 +601,8 @@ void attention_backward(const Array& dout, const Array& q, const Array& k, const
               "attention_backward: dout {}, dq {}, dk {}, dv {} do not fit q {}, k {}, v {}.", dout.shape, dq.shape,
               dk.shape, dv.shape, q.shape, k.shape, v.shape);
   if (!is_floating(q.dtype)) refuse(q.dtype);
-  const Attention options = dq.device.is_host() ? given : as_mask(given, n, dq.device);
-  HOLON_ON_DEVICE(dq, attention_backward, dout, q, k, v, out, lse, options, dq, dk, dv);
-  const Attention o = with_mask(options, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
+  HOLON_ON_DEVICE(dq, attention_backward, dout, q, k, v, out, lse, given, dq, dk, dv);
+  const Attention o = with_mask(given, q.dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32);
   bool dense = true;
   for (const Array* x : {&dq, &dk, &dv}) dense = dense && (x->strides[3] == 1 || x->shape[3] <= 1);
   if (is_half(q.dtype) || (q.dtype == DType::kFloat32 && !dense)) {

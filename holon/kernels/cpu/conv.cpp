@@ -1,16 +1,20 @@
 #include "holon/kernels/conv.h"
 
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.hpp>
 
+#include <algorithm>
 #include <cstring>
+#include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 #include <utility>
 
 #include "holon/base/error.h"
 #include "holon/base/hash.h"
+#include "holon/kernels/copy.h"
+#include "holon/kernels/cpu/onednn.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/gemm.h"
 #include "holon/kernels/half.h"
 
 namespace holon::kernels {
@@ -18,17 +22,11 @@ namespace holon::kernels {
 namespace {
 
 using dnnl::memory;
-
-// Never destroyed: threads may still run when the process ends.
-const dnnl::engine& engine() {
-  static auto* e = new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  return *e;
-}
-
-dnnl::stream& stream() {
-  thread_local dnnl::stream s(engine());
-  return s;
-}
+using onednn::at;
+using onednn::engine;
+using onednn::run;
+using onednn::strided;
+using onednn::type_of;
 
 enum class Kind : int64_t { kForward, kForwardBias, kData, kWeights, kWeightsBias, kReorder };
 
@@ -57,18 +55,13 @@ Entry& cached(const Key& key, Entry (*make)(const Key&)) {
   return cache.emplace(key, std::move(entry)).first->second;
 }
 
-memory at(const memory::desc& desc, const void* data) { return memory(desc, engine(), const_cast<void*>(data)); }
-
-memory::desc strided(const int64_t* dims, const int64_t* strides, int n) {
-  return memory::desc(memory::dims(dims, dims + n), memory::data_type::f32, memory::dims(strides, strides + n));
-}
-
-// Key of a reorder between two strided layouts: axes, sizes, strides from, strides to.
+// Key of a reorder between two strided layouts: axes, sizes, strides from, strides to, dtype.
 Entry make_reorder(const Key& key) {
   const int n = static_cast<int>(key.v[2]);
+  const memory::data_type type = type_of(static_cast<DType>(key.v[3 + 3 * n]));
   Entry e;
-  e.from = strided(key.v + 3, key.v + 3 + n, n);
-  e.to = strided(key.v + 3, key.v + 3 + 2 * n, n);
+  e.from = strided(key.v + 3, key.v + 3 + n, n, type);
+  e.to = strided(key.v + 3, key.v + 3 + 2 * n, n, type);
   e.primitive = dnnl::reorder(dnnl::reorder::primitive_desc(engine(), e.from, engine(), e.to));
   return e;
 }
@@ -80,23 +73,19 @@ void copy_layout(const Array& from, Array& to) {
   const int n = from.ndim();
   for (int i = 0; i < n; ++i)
     key.v[3 + i] = from.shape[i], key.v[3 + n + i] = from.strides[i], key.v[3 + 2 * n + i] = to.strides[i];
+  key.v[3 + 3 * n] = static_cast<int64_t>(from.dtype);
   bool broadcast = false;
   for (int i = 0; i < n; ++i) broadcast |= from.strides[i] == 0 && from.shape[i] > 1;
   if (broadcast) {  // oneDNN knows no stride of 0
-    const int last = n - 1;
-    for_each_row(from.shape, from.strides, to.strides, [&](int64_t a, int64_t b) {
-      for (int64_t i = 0; i < from.shape[last]; ++i)
-        to.data<float>()[b + i * to.strides[last]] = from.data<float>()[a + i * from.strides[last]];
-    });
+    copy(from, to);
     return;
   }
   Entry& e = cached(key, make_reorder);
-  e.primitive.execute(stream(),
-                      {{DNNL_ARG_FROM, at(e.from, from.data<float>())}, {DNNL_ARG_TO, at(e.to, to.data<float>())}});
-  stream().wait();
+  run(e.primitive, {{DNNL_ARG_FROM, at(e.from, from.bytes())}, {DNNL_ARG_TO, at(e.to, to.bytes())}});
 }
 
 struct Problem {
+  memory::data_type type;
   memory::dims x, w, out, bias, stride, dilation, before, after;
 };
 
@@ -113,7 +102,8 @@ enum Field {
   kStride = kOut + kMaxSpatial,
   kDilation = kStride + kMaxSpatial,
   kPadding = kDilation + kMaxSpatial,
-  kFields = kPadding + 2 * kMaxSpatial
+  kType = kPadding + 2 * kMaxSpatial,
+  kFields
 };
 static_assert(kFields <= 32);
 
@@ -122,6 +112,7 @@ Key problem_key(Kind kind, const Array& x, const Array& w, const Array& out, con
   const int n = x.ndim() - 2;
   k.v[0] = static_cast<int64_t>(kind), k.v[1] = omp_get_max_threads();
   k.v[kN] = x.shape[0], k.v[kC] = x.shape[1], k.v[kO] = w.shape[0], k.v[kGroups] = conv.groups, k.v[kSpatial] = n;
+  k.v[kType] = static_cast<int64_t>(x.dtype);
   for (int i = 0; i < n; ++i) {
     k.v[kIn + i] = x.shape[2 + i], k.v[kKernel + i] = w.shape[2 + i], k.v[kOut + i] = out.shape[2 + i];
     k.v[kStride + i] = conv.stride[i], k.v[kDilation + i] = conv.dilation[i] - 1;
@@ -134,6 +125,7 @@ Problem problem_of(const Key& k) {
   const int64_t* v = k.v;
   const int64_t n = v[kSpatial];
   Problem p;
+  p.type = type_of(static_cast<DType>(v[kType]));
   auto with = [&](memory::dims first, int field) {
     first.insert(first.end(), v + field, v + field + n);
     return first;
@@ -151,16 +143,15 @@ Problem problem_of(const Key& k) {
 }
 
 // The layout of activations: channels last.
-memory::desc activations(const memory::dims& dims) {
-  return {dims, memory::data_type::f32, dims.size() == 4 ? memory::format_tag::nhwc : memory::format_tag::ndhwc};
+memory::desc activations(const Problem& p, const memory::dims& dims) {
+  return {dims, p.type, dims.size() == 4 ? memory::format_tag::nhwc : memory::format_tag::ndhwc};
 }
 
 Entry make_conv(const Key& key) {
   const Kind kind = static_cast<Kind>(key.v[0]);
   const Problem p = problem_of(key);
-  const auto f32 = memory::data_type::f32;
-  const memory::desc x = activations(p.x), out = activations(p.out);
-  const memory::desc w(p.w, f32, memory::format_tag::any), bias(p.bias, f32, memory::format_tag::x);
+  const memory::desc x = activations(p, p.x), out = activations(p, p.out);
+  const memory::desc w(p.w, p.type, memory::format_tag::any), bias(p.bias, p.type, memory::format_tag::x);
   const auto direct = dnnl::algorithm::convolution_direct;
   using Forward = dnnl::convolution_forward;
   const Forward::desc plain(dnnl::prop_kind::forward_training, direct, x, w, out, p.stride, p.dilation, p.before,
@@ -199,11 +190,12 @@ Entry make_conv(const Key& key) {
 memory::desc weights_desc(const Array& w, const Conv2d& conv) {
   const int64_t g = conv.groups;
   const int n = w.ndim();
-  if (g == 1) return strided(w.shape.begin(), w.strides.begin(), n);
+  const memory::data_type type = type_of(w.dtype);
+  if (g == 1) return strided(w.shape.begin(), w.strides.begin(), n, type);
   int64_t dims[kMaxSpatial + 3] = {g, w.shape[0] / g},
                              strides[kMaxSpatial + 3] = {w.shape[0] / g * w.strides[0], w.strides[0]};
   for (int i = 1; i < n; ++i) dims[1 + i] = w.shape[i], strides[1 + i] = w.strides[i];
-  return strided(dims, strides, n + 1);
+  return strided(dims, strides, n + 1, type);
 }
 
 bool channels_last(const Array& x) {
@@ -239,9 +231,9 @@ class Weights {
       : user_(weights_desc(w, conv)),
         wanted_(wanted),
         same_(user_ == wanted),
-        user_data_(w.data<float>()),
+        user_data_(w.bytes()),
         block_(same_ ? 0 : wanted.get_size()) {}
-  memory inside() const { return at(wanted_, same_ ? user_data_ : block_.as<float>()); }
+  memory inside() const { return at(wanted_, same_ ? user_data_ : block_.as<std::byte>()); }
   void read() const {
     if (!same_) reorder(at(user_, user_data_), inside());
   }
@@ -251,19 +243,18 @@ class Weights {
 
  private:
   static void reorder(memory from, memory to) {
-    dnnl::reorder(from, to).execute(stream(), from, to);
-    stream().wait();
+    run(dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
   }
   memory::desc user_, wanted_;
   bool same_;
-  float* user_data_;
+  std::byte* user_data_;
   Scratch block_;
 };
 
 Array dense_bias(const Array& bias) {
   if (bias.strides[0] == 1 || bias.shape[0] <= 1) return bias;
   Array y = Array::empty(bias.shape, bias.dtype);
-  for (int64_t i = 0; i < bias.shape[0]; ++i) y.data<float>()[i] = bias.data<float>()[i * bias.strides[0]];
+  copy(bias, y);
   return y;
 }
 
@@ -286,22 +277,32 @@ void check(const Array& x, const Array& w, const Array* bias, const Conv2d& conv
   }
 }
 
-// The pixels of x that a kernel of one pixel with strides reads, as an input for strides of 1. oneDNN collects them by
-// itself for the gradient of the weights, in a block of as many channels as there are, but writes whole vectors of them
-// (its issue 6035; 2.6 and 3.x): the heap is overwritten. So it is not asked to where channels fill no vectors.
-bool reads_some_pixels(const Array& dw, const Conv2d& conv) {
-  const int n = dw.ndim() - 2;
-  bool strides = false;
-  for (int i = 0; i < n; ++i) {
-    if (dw.shape[2 + i] != 1 || conv.padding[i] || conv.padding[n + i]) return false;
-    strides |= conv.stride[i] > 1;
-  }
-  return strides && dw.shape[1] % 16;
+// Whether the kernel has one pixel and there is no padding.
+bool is_pointwise(const Array& w, const Conv2d& conv) {
+  for (int i = 0; i < w.ndim() - 2; ++i)
+    if (w.shape[2 + i] != 1 || conv.padding[i] || conv.padding[w.ndim() - 2 + i]) return false;
+  return true;
 }
-Array pixels_read(const Array& x, const Array& dy, Conv2d& conv) {
+
+// The pixels of x that a pointwise kernel with strides reads, as an input for strides of 1. oneDNN collects them by
+// itself for the gradient of the weights, in a block of as many channels as there are, but writes whole vectors of them
+// (its issue 6035; 2.6 and 3.x): where channels fill no vectors, the heap is overwritten.
+Array pixels_read(const Array& x, const Array& dy, const Conv2d& conv) {
   Dims shape = x.shape, strides = x.strides;
-  for (int i = 2; i < x.ndim(); ++i) shape[i] = dy.shape[i], strides[i] *= std::exchange(conv.stride[i - 2], 1);
-  return x.view(shape, strides);
+  for (int i = 2; i < x.ndim(); ++i) shape[i] = dy.shape[i], strides[i] *= conv.stride[i - 2];
+  if (shape == x.shape) return x;
+  Array pixels = Array::empty_strided(shape, channels_last_strides(shape), x.dtype);
+  copy(x.view(shape, strides), pixels);
+  return pixels;
+}
+
+// dw[o, c] = the sum over pixels of dy[o] x[c]: a product of matrices with a row for each pixel. oneDNN would bring
+// all three into blocks first, which takes longer than the product.
+void pointwise_backward_weights(const Array& dy, const Array& x, Array& dw, Array* dbias) {
+  const Array xs = to_channels_last(x), dys = to_channels_last(dy);
+  const int64_t c = x.shape[1], o = dy.shape[1], pixels = x.numel() / c;
+  Array by_outputs = dw.view({o, c}, {dw.strides[0], dw.strides[1]});
+  linear_weight_grad(dys.view({pixels, o}, {o, 1}), xs.view({pixels, c}, {c, 1}), by_outputs, dbias);
 }
 
 void zero(Array& x) {
@@ -311,6 +312,75 @@ void zero(Array& x) {
     for (int64_t i = 0; i < x.shape[last]; ++i)
       std::memset(x.bytes() + static_cast<int64_t>(size) * (at + i * x.strides[last]), 0, size);
   });
+}
+
+// False, with nothing done: a dtype or a case that oneDNN has no kernel for.
+bool onednn_forward(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, Array& out) {
+  if (!onednn::computes(x.dtype) || x.numel() == 0 || w.numel() == 0) return false;
+  try {
+    const Key key = problem_key(bias ? Kind::kForwardBias : Kind::kForward, x, w, out, conv);
+    const Problem p = problem_of(key);
+    Entry e = cached(key, make_conv);
+    Array source = to_channels_last(x), b;
+    if (bias) b = dense_bias(*bias);
+    Weights weights(w, conv, e.weights);
+    weights.read();
+    with_channels_last(out, [&](Array& y) {
+      onednn::Arguments args = {{DNNL_ARG_SRC, at(activations(p, p.x), source.bytes())},
+                                {DNNL_ARG_WEIGHTS, weights.inside()},
+                                {DNNL_ARG_DST, at(activations(p, p.out), y.bytes())}};
+      if (bias) args[DNNL_ARG_BIAS] = at({p.bias, p.type, memory::format_tag::x}, b.bytes());
+      run(e.primitive, args);
+    });
+    return true;
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
+bool onednn_backward_data(const Array& dy, const Array& w, const Conv2d& conv, Array& dx) {
+  // oneDNN fills vectors with input channels; with few of them a product is several times faster.
+  const bool few = conv.groups == 1 && w.shape[1] <= 4 && w.shape[0] > 1;
+  if (!onednn::computes(dx.dtype) || few) return false;
+  try {
+    const Key key = problem_key(Kind::kData, dx, w, dy, conv);
+    const Problem p = problem_of(key);
+    Entry e = cached(key, make_conv);
+    Array source = to_channels_last(dy);
+    Weights weights(w, conv, e.weights);
+    weights.read();
+    with_channels_last(dx, [&](Array& y) {
+      run(e.primitive,
+          {{DNNL_ARG_DIFF_DST, at(activations(p, p.out), source.bytes())},
+           {DNNL_ARG_WEIGHTS, weights.inside()},
+           {DNNL_ARG_DIFF_SRC, at(activations(p, p.x), y.bytes())}});
+    });
+    return true;
+  } catch (const dnnl::error&) {
+    return false;
+  }
+}
+
+bool onednn_backward_weights(const Array& dy, const Array& x, const Conv2d& conv, Array& dw, Array* dbias) {
+  if (!onednn::computes(x.dtype)) return false;
+  try {
+    const Key key = problem_key(dbias ? Kind::kWeightsBias : Kind::kWeights, x, dw, dy, conv);
+    const Problem p = problem_of(key);
+    Entry e = cached(key, make_conv);
+    Array source = to_channels_last(x), grad = to_channels_last(dy), b;
+    if (dbias) b = dbias->strides[0] == 1 ? *dbias : Array::empty(dbias->shape, dbias->dtype);
+    Weights weights(dw, conv, e.weights);
+    onednn::Arguments args = {{DNNL_ARG_SRC, at(activations(p, p.x), source.bytes())},
+                              {DNNL_ARG_DIFF_DST, at(activations(p, p.out), grad.bytes())},
+                              {DNNL_ARG_DIFF_WEIGHTS, weights.inside()}};
+    if (dbias) args[DNNL_ARG_DIFF_BIAS] = at({p.bias, p.type, memory::format_tag::x}, b.bytes());
+    run(e.primitive, args);
+    weights.write();
+    if (dbias && dbias->strides[0] != 1) copy(b, *dbias);
+    return true;
+  } catch (const dnnl::error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -323,39 +393,16 @@ int64_t conv_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t befo
 void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, Array& out) {
   check(x, w, bias, conv, out);
   HOLON_ON_DEVICE(out, conv2d, x, w, bias, conv, out);
-  if (out.numel() == 0) return;
-  if (is_half(x.dtype)) {
-    Array b;
-    if (bias) b = to_float(*bias);
-    Array y = Array::empty_strided(out.shape, channels_last_strides(out.shape), DType::kFloat32);
-    conv2d(to_float(x), to_float(w), bias ? &b : nullptr, conv, y);
-    from_float(y, out);
-    return;
-  }
-  if (x.dtype != DType::kFloat32 || x.numel() == 0 || w.numel() == 0) {
+  if (out.numel() == 0 || onednn_forward(x, w, bias, conv, out)) return;
+  if (!is_half(x.dtype)) {
     conv2d_plain(x, w, bias, conv, out);
     return;
   }
-  try {
-    Entry e = cached(problem_key(bias ? Kind::kForwardBias : Kind::kForward, x, w, out, conv), make_conv);
-    const Problem p = problem_of(problem_key(Kind::kForward, x, w, out, conv));
-    const memory::desc dx = activations(p.x);
-    const memory::desc dout = activations(p.out);
-    Array source = to_channels_last(x), b;
-    if (bias) b = dense_bias(*bias);
-    Weights weights(w, conv, e.weights);
-    weights.read();
-    with_channels_last(out, [&](Array& y) {
-      std::unordered_map<int, memory> args = {{DNNL_ARG_SRC, at(dx, source.data<float>())},
-                                              {DNNL_ARG_WEIGHTS, weights.inside()},
-                                              {DNNL_ARG_DST, at(dout, y.data<float>())}};
-      if (bias) args[DNNL_ARG_BIAS] = at({p.bias, memory::data_type::f32, memory::format_tag::x}, b.data<float>());
-      e.primitive.execute(stream(), args);
-      stream().wait();
-    });
-  } catch (const dnnl::error&) {  // a case that oneDNN has no kernel for
-    conv2d_plain(x, w, bias, conv, out);
-  }
+  Array b;
+  if (bias) b = to_float(*bias);
+  Array y = Array::empty_strided(out.shape, channels_last_strides(out.shape), DType::kFloat32);
+  conv2d(to_float(x), to_float(w), bias ? &b : nullptr, conv, y);
+  from_float(y, out);
 }
 
 void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, Array& dx) {
@@ -366,35 +413,14 @@ void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, A
     zero(dx);
     return;
   }
-  if (is_half(dx.dtype)) {
-    Array y = Array::empty_strided(dx.shape, channels_last_strides(dx.shape), DType::kFloat32);
-    conv2d_backward_data(to_float(dy), to_float(w), conv, y);
-    from_float(y, dx);
-    return;
-  }
-  // oneDNN fills vectors with input channels; with few of them a product is several times faster.
-  const bool few = conv.groups == 1 && w.shape[1] <= 4 && w.shape[0] > 1;
-  if (dx.dtype != DType::kFloat32 || few) {
+  if (onednn_backward_data(dy, w, conv, dx)) return;
+  if (!is_half(dx.dtype)) {
     conv2d_backward_data_plain(dy, w, conv, dx);
     return;
   }
-  try {
-    const Key key = problem_key(Kind::kData, dx, w, dy, conv);
-    Entry e = cached(key, make_conv);
-    const Problem p = problem_of(key);
-    Array source = to_channels_last(dy);
-    Weights weights(w, conv, e.weights);
-    weights.read();
-    with_channels_last(dx, [&](Array& y) {
-      e.primitive.execute(stream(),
-                          {{DNNL_ARG_DIFF_DST, at(activations(p.out), source.data<float>())},
-                           {DNNL_ARG_WEIGHTS, weights.inside()},
-                           {DNNL_ARG_DIFF_SRC, at(activations(p.x), y.data<float>())}});
-      stream().wait();
-    });
-  } catch (const dnnl::error&) {
-    conv2d_backward_data_plain(dy, w, conv, dx);
-  }
+  Array y = Array::empty_strided(dx.shape, channels_last_strides(dx.shape), DType::kFloat32);
+  conv2d_backward_data(to_float(dy), to_float(w), conv, y);
+  from_float(y, dx);
 }
 
 void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv, Array& dw, Array* dbias) {
@@ -405,42 +431,29 @@ void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv
     if (dbias) zero(*dbias);
     return;
   }
-  if (is_half(x.dtype)) {
-    Array w = Array::empty(dw.shape, DType::kFloat32), b;
-    if (dbias) b = Array::empty(dbias->shape, DType::kFloat32);
-    conv2d_backward_weights(to_float(dy), to_float(x), conv, w, dbias ? &b : nullptr);
-    from_float(w, dw);
-    if (dbias) from_float(b, *dbias);
-    return;
+  if (onednn::computes(x.dtype) && is_pointwise(dw, conv)) {
+    const Array pixels = pixels_read(x, dy, conv);
+    if (conv.groups == 1) {
+      pointwise_backward_weights(dy, pixels, dw, dbias);
+      return;
+    }
+    if (std::ranges::any_of(conv.stride, [](int64_t stride) { return stride > 1; })) {
+      Conv2d dense = conv;
+      std::ranges::fill(dense.stride, 1);
+      conv2d_backward_weights(dy, pixels, dense, dw, dbias);
+      return;
+    }
   }
-  if (x.dtype != DType::kFloat32) {
+  if (onednn_backward_weights(dy, x, conv, dw, dbias)) return;
+  if (!is_half(x.dtype)) {
     conv2d_backward_weights_plain(dy, x, conv, dw, dbias);
     return;
   }
-  if (reads_some_pixels(dw, conv)) {
-    Conv2d dense = conv;
-    const Array pixels = pixels_read(x, dy, dense);
-    conv2d_backward_weights(dy, pixels, dense, dw, dbias);
-    return;
-  }
-  try {
-    const Key key = problem_key(dbias ? Kind::kWeightsBias : Kind::kWeights, x, dw, dy, conv);
-    Entry e = cached(key, make_conv);
-    const Problem p = problem_of(key);
-    Array source = to_channels_last(x), grad = to_channels_last(dy), b;
-    if (dbias) b = dbias->strides[0] == 1 ? *dbias : Array::empty(dbias->shape, DType::kFloat32);
-    Weights weights(dw, conv, e.weights);
-    std::unordered_map<int, memory> args = {{DNNL_ARG_SRC, at(activations(p.x), source.data<float>())},
-                                            {DNNL_ARG_DIFF_DST, at(activations(p.out), grad.data<float>())},
-                                            {DNNL_ARG_DIFF_WEIGHTS, weights.inside()}};
-    if (dbias) args[DNNL_ARG_DIFF_BIAS] = at({p.bias, memory::data_type::f32, memory::format_tag::x}, b.data<float>());
-    e.primitive.execute(stream(), args);
-    stream().wait();
-    weights.write();
-    if (dbias && dbias->strides[0] != 1) copy_layout(b, *dbias);
-  } catch (const dnnl::error&) {
-    conv2d_backward_weights_plain(dy, x, conv, dw, dbias);
-  }
+  Array w = Array::empty(dw.shape, DType::kFloat32), b;
+  if (dbias) b = Array::empty(dbias->shape, DType::kFloat32);
+  conv2d_backward_weights(to_float(dy), to_float(x), conv, w, dbias ? &b : nullptr);
+  from_float(w, dw);
+  if (dbias) from_float(b, *dbias);
 }
 
 }  // namespace holon::kernels

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "holon/base/hash.h"
+#include "holon/kernels/cpu/onednn.h"
 #include "holon/kernels/half.h"
 
 namespace holon::kernels {
@@ -14,22 +15,11 @@ namespace holon::kernels {
 namespace {
 
 using dnnl::memory;
+using onednn::at;
+using onednn::engine;
 
 // Below this (m * n * k) the primitive's set-up takes longer than the product.
 constexpr double kLeastWork = 1 << 15;
-
-bool cpu_has_bf16() {
-  static const bool has = [] {
-    const auto isa = dnnl::get_effective_cpu_isa();
-    return isa == dnnl::cpu_isa::avx512_core_bf16 || isa == dnnl::cpu_isa::avx512_core_amx;
-  }();
-  return has;
-}
-
-const dnnl::engine& engine() {
-  static auto* e = new dnnl::engine(dnnl::engine::kind::cpu, 0);
-  return *e;
-}
 
 // The axes, sizes and strides of a, b and out, whether there is a bias, and the number of threads.
 struct Key {
@@ -39,11 +29,6 @@ struct Key {
 struct KeyHash {
   size_t operator()(const Key& k) const { return hash_bytes(k.v, sizeof k.v); }
 };
-
-memory::desc desc_of(const int64_t* sizes, const int64_t* strides, int n,
-                     memory::data_type type = memory::data_type::bf16) {
-  return memory::desc(memory::dims(sizes, sizes + n), type, memory::dims(strides, strides + n));
-}
 
 // Rows or columns in order, and no axis walked backwards or standing still.
 bool plain(const Array& x) {
@@ -57,7 +42,7 @@ bool plain(const Array& x) {
 }  // namespace
 
 bool matmul_bf16(const Array& a, const Array& b, const Array* bias, Array& out) {
-  if (!cpu_has_bf16() || out.dtype != DType::kBFloat16) return false;
+  if (!onednn::computes(DType::kBFloat16) || out.dtype != DType::kBFloat16) return false;
   const int n = out.ndim();
   if ((n != 2 && n != 3) || a.ndim() != n || b.ndim() != n || out.numel() == 0) return false;
   const int64_t k = a.shape[n - 1];
@@ -71,15 +56,17 @@ bool matmul_bf16(const Array& a, const Array& b, const Array* bias, Array& out) 
     for (int j = 0; j < 3; ++j)
       key.v[3 + 6 * j + i] = arrays[j]->shape[i], key.v[6 + 6 * j + i] = arrays[j]->strides[i];
   }
-  const memory::desc da = desc_of(a.shape.begin(), a.strides.begin(), n),
-                     db = desc_of(b.shape.begin(), b.strides.begin(), n),
-                     dc = desc_of(out.shape.begin(), out.strides.begin(), n);
+  auto desc_of = [n](const Dims& sizes, const Dims& strides, DType dtype) {
+    return onednn::strided(sizes.begin(), strides.begin(), n, onednn::type_of(dtype));
+  };
+  const memory::desc da = desc_of(a.shape, a.strides, DType::kBFloat16),
+                     db = desc_of(b.shape, b.strides, DType::kBFloat16),
+                     dc = desc_of(out.shape, out.strides, DType::kBFloat16);
   // One row for all, seen with as many axes as the product.
   Dims bias_shape = Dims::filled(n, 1);
   bias_shape.back() = out.shape[n - 1];
   const Dims bias_strides = contiguous_strides(bias_shape);
-  const memory::desc dbias =
-      bias ? desc_of(bias_shape.begin(), bias_strides.begin(), n, memory::data_type::f32) : memory::desc();
+  const memory::desc dbias = bias ? desc_of(bias_shape, bias_strides, DType::kFloat32) : memory::desc();
   constexpr size_t kMost = 256;
   thread_local std::unordered_map<Key, dnnl::matmul, KeyHash> cache;
   auto it = cache.find(key);
@@ -93,17 +80,14 @@ bool matmul_bf16(const Array& a, const Array& b, const Array* bias, Array& out) 
       return false;
     }
   }
-  auto at = [](const memory::desc& desc, const void* data) { return memory(desc, engine(), const_cast<void*>(data)); };
-  std::unordered_map<int, memory> args = {
+  onednn::Arguments args = {
       {DNNL_ARG_SRC, at(da, a.bytes())}, {DNNL_ARG_WEIGHTS, at(db, b.bytes())}, {DNNL_ARG_DST, at(dc, out.bytes())}};
   Array floats;
   if (bias) {
     floats = to_float(*bias);
     args[DNNL_ARG_BIAS] = at(dbias, floats.bytes());
   }
-  thread_local dnnl::stream stream(engine());
-  it->second.execute(stream, args);
-  stream.wait();
+  onednn::run(it->second, args);
   return true;
 }
 

@@ -1,11 +1,14 @@
-// Attention on a device: by tiles (attention_tiles.h), and a plain variant in float64 that takes any widths.
+// Attention on a device: by a library where it has a way (attention_library.h), by tiles (attention_tiles.h), and a
+// plain variant in float64 that takes any widths.
 #include "holon/kernels/cuda/attention.h"
 
 #include <algorithm>
 
 #include "holon/array/device_runtime.h"
 #include "holon/base/error.h"
+#include "holon/kernels/attention_limits.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/cuda/attention_library.h"
 #include "holon/kernels/cuda/types.h"
 #include "holon/kernels/variants.h"
 
@@ -257,9 +260,11 @@ bool too_wide(const Array& q, const Array& v) {
   return q.dtype != float64 && std::max(q.shape[3], v.shape[3]) > kMostWidth;
 }
 
-void attend(const Array& q, const Array& k, const Array& v, const Attention& options, Array& out, Array* lse) {
+void attend(const Array& q, const Array& k, const Array& v, const Attention& given, Array& out, Array* lse) {
   if (q.shape[0] * q.shape[1] * q.shape[2] == 0) return;
   use_device_of(out);
+  if (library_attention(q, k, v, given, out, lse)) return;
+  const Attention options = limits_as_mask(given, q, k);
   if (too_wide(q, v)) {
     Array y = Array::empty(out.shape, float64, out.device), sums;
     if (lse) sums = Array::empty(lse->shape, float64, lse->device);
@@ -283,12 +288,14 @@ void attend(const Array& q, const Array& k, const Array& v, const Attention& opt
 }
 
 void attend_backward(const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
-                     const Array& lse, const Attention& options, Array& dq, Array& dk, Array& dv) {
+                     const Array& lse, const Attention& given, Array& dq, Array& dk, Array& dv) {
   use_device_of(dq);
   if (q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] == 0) {
     for (Array* x : {&dq, &dk, &dv}) kernels::fill(*x, 0);
     return;
   }
+  if (library_attention_backward(dout, q, k, v, out, lse, given, dq, dk, dv)) return;
+  const Attention options = limits_as_mask(given, q, k);
   if (too_wide(q, v)) {
     Array made[3];
     Array* const to[] = {&dq, &dk, &dv};

@@ -1,4 +1,5 @@
-#include "holon/kernels/cuda/attention_passes.h"
+#include "holon/kernels/cuda/attention_backward.h"
+#include "holon/kernels/cuda/attention_forward.h"
 
 namespace holon::kernels::cuda::attention {
 

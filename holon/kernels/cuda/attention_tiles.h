@@ -1,8 +1,9 @@
 // Attention by tiles (after Dao, "FlashAttention-2: faster attention with better parallelism and work partitioning",
 // 2023). A block keeps a tile of rows, a warp 16 of them, and tiles of the other side pass by in shared memory. Of the
 // scores every warp holds its rows' in registers, in the layout of the tensor cores' results (mma.h: g, t) for all
-// types, so that what is done to scores is written once; the kernels that do it are in attention_passes.h. Products:
-// float16 and bfloat16 in tensor cores with sums in float32, float32 by fused multiply-adds.
+// types, so that what is done to scores is written once; the kernels that do it are in attention_forward.h and
+// attention_backward.h. Products: float16 and bfloat16 in tensor cores with sums in float32, float32 by fused
+// multiply-adds.
 #pragma once
 
 #include <limits>
@@ -22,14 +23,15 @@ struct Cut {
 };
 enum class Pass : uint8_t { kForward, kBackward };
 // A block may have 227 KiB of shared memory on devices of compute capability 9.0, 163 on 8.0, and 99 on 8.6, 8.9 and
-// 12.0. The forward pass fits everywhere, the backward pass with heads wider than 64 by smaller tiles.
+// 12.0. The forward pass fits everywhere, the backward pass with heads wider than 64 by smaller tiles. Its blocks have
+// eight warps where they fit: the more keys a block has, the less often the sums for queries are read and written.
 constexpr size_t kSmallRoom = 99 * 1024, kLargeRoom = 163 * 1024;
 template <class T>
 constexpr Cut cut_of(Pass pass, int width, bool small) {
   if (sizeof(T) == 2) {
     if (pass == Pass::kForward) return {4, width == 256 ? 32 : 64, 1};
-    return width == 64 ? Cut{4, 64, 2}
-        : width == 128 ? Cut{4, small ? 32 : 64, 2}
+    return width == 64 ? Cut{8, 64, 2}
+        : width == 128 ? (small ? Cut{4, 32, 2} : Cut{8, 64, 2})
         : small        ? Cut{4, 16, 1}
                        : Cut{4, 32, 2};
   }
@@ -52,13 +54,21 @@ struct Shape {
   static constexpr Cut kCut = cut_of<T>(kPass, kWidth, kSmall);
   static constexpr int kWarps = kCut.warps, kThreads = kWarps * kWarp, kCols = kCut.cols, kStages = kCut.stages;
   static constexpr int kRows = kWarps * 16;                 // of the block's own tile
-  static constexpr int kOut = kWidth < 128 ? kWidth : 128;  // columns of dk, dv that a block makes
+  static constexpr int kOut = kWidth < 128 ? kWidth : 128;  // columns of dq, dk, dv that a block makes
   static constexpr int kOwn = kRows * kStride<T, kWidth>, kPassing = kCols * kStride<T, kWidth>;  // elements of tiles
-  static constexpr int kStaged = kHalf ? 0 : 16 * (kCols + 4);  // floats for a warp: see add_rows
-  static constexpr int kStagedBytes = kWarps * kStaged * static_cast<int>(sizeof(float));
-  // For each stage row after row of bits (draw_kept), and two numbers for each of the passing rows.
+  // What a warp's rows of scores are passed through, in elements: float32's in add_rows, and in the backward pass all
+  // types' on their way to the other warps. Eight neighbours begin in banks that are 4 apart, as in tiles.
+  static constexpr int kScoreStride = kCols + (kHalf ? 8 : 4);
+  static constexpr int kStaged = kHalf && kPass == Pass::kForward ? 0 : 16 * kScoreStride;
+  static constexpr int kStagedBytes = kWarps * kStaged * static_cast<int>(sizeof(T));
+  static constexpr int kWords = (kRows + 63) / 64;  // of 64 bits, for the keys that a query keeps
+  // The words for each stage (draw_kept), and two numbers for each of the passing rows.
   static constexpr size_t kBackwardBytes = static_cast<size_t>(2 * kOwn + 2 * kStages * kPassing) * sizeof(T) +
-      kStagedBytes + kStages * ((kRows > kCols ? kRows : kCols) * 8 + kCols * 8);
+      kStagedBytes + kStages * kCols * (kWords * 8 + 8);
+  // The block's tile of dq: so many groups of 16 rows, and of warps that share a group's columns.
+  static constexpr int kQueries = kCols < 16 ? 16 : kCols, kColumnGroups = kWarps / (kQueries / 16),
+                       kColumns = kOut / kColumnGroups;
+  static_assert(kPass == Pass::kForward || (kWarps % (kQueries / 16) == 0 && kColumns % 16 == 0));
   // With kM times as many rows of queries for each warp.
   template <int kM>
   static constexpr size_t kForwardBytes = static_cast<size_t>(kM* kOwn + 2 * kPassing) * sizeof(T) + kStagedBytes
@@ -175,7 +185,7 @@ __device__ __forceinline__ void scores_of(float (&c)[kM][kN / 8][4], const T* a,
 }
 
 // out[16 kM, kOut] += c[16 kM, kK] b[kK, width], c as scores_of leaves it. float32 passes c through `staged` [16, kK +
-// 4], the warp's own.
+// 4], the warp's own, and leaves it there.
 template <class T, int kK, int kOut, int kStep, int kM>
 __device__ __forceinline__ void add_rows(float (&out)[kM][kOut / 8][4], const float (&c)[kM][kK / 8][4], const T* b,
                                          int width, float* staged) {
@@ -230,6 +240,58 @@ __device__ __forceinline__ void add_rows(float (&out)[kM][kOut / 8][4], const fl
         }
     }
     __syncwarp();  // staged is written again
+  }
+}
+
+// Scores of a two-byte type as add_rows rounds them, row by row, kN + 8 apart.
+template <class T, int kN>
+__device__ __forceinline__ void put_scores(T* to, const float (&c)[kN / 8][4]) {
+  const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int n = 0; n < kN / 8; ++n)
+#pragma unroll
+    for (int r = 0; r < 2; ++r)
+      *reinterpret_cast<uint32_t*>(to + (g + 8 * r) * (kN + 8) + 8 * n + 2 * t) =
+          pack_halves<T>(c[n][2 * r], c[n][2 * r + 1]);
+}
+
+// out[16, kOut] += a[kK, 16]^T b[kK, width], a and b in shared memory; a has kA columns at least.
+template <class T, int kK, int kA, int kOut, int kStepA, int kStep>
+__device__ __forceinline__ void add_turned(float (&out)[kOut / 8][4], const T* a, const T* b, int width) {
+  const int lane = threadIdx.x % kWarp;
+  if constexpr (sizeof(T) == 2) {
+    const T* row_a = a + (lane % 8 + lane / 16 * 8) * kStepA + lane / 8 % 2 * 8;
+    const T* row_b = b + lane % 16 * kStep + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < kK / 16; ++k) {
+      uint32_t fa[4];
+      load_matrices_transposed(fa, row_a + k * 16 * kStepA);
+#pragma unroll
+      for (int n = 0; n < kOut / 16; ++n) {
+        if (16 * n >= width) continue;
+        uint32_t fb[4];
+        load_matrices_transposed(fb, row_b + k * 16 * kStep + n * 16);
+        mma<T>(out[2 * n], fa, fb[0], fb[1]);
+        mma<T>(out[2 * n + 1], fa, fb[2], fb[3]);
+      }
+    }
+  } else {
+    using P = Pack<T, 4>;
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll 4
+    for (int k = 0; k < kK; ++k) {
+      const T low = a[k * kStepA + g], high = kA < 16 ? T{} : a[k * kStepA + g + 8];
+#pragma unroll
+      for (int n = 0; n < kOut / 16; ++n) {
+        if (16 * n >= width) continue;
+        const P y = *reinterpret_cast<const P*>(b + k * kStep + n * 16 + 4 * t);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          out[2 * n + i / 2][i % 2] += low * y.v[i];
+          out[2 * n + i / 2][2 + i % 2] += high * y.v[i];
+        }
+      }
+    }
   }
 }
 
@@ -298,14 +360,14 @@ __device__ __forceinline__ void add_mask(float (&c)[kM][kN / 8][4], const Number
 // Products become scores: the mask is added, and what is not seen is -inf. Rows are queries and columns keys, or, with
 // kTurned, the other way round; c[0][0] is that of row + g and column + 2 t. Returns what is still to be multiplied to
 // them for units of kUnit: it is positive, and joins the subtraction before the exponential.
-// Of queries from t on nothing is used, and nothing is done; neither of keys from s on with kTurned.
+// Of queries from t on nothing is used, and nothing is done.
 template <class T, bool kTurned, int kN, int kM>
 __device__ __forceinline__ float finish_scores(float (&c)[kM][kN / 8][4], const Numbers& p, const Place& at, int row,
                                                int column) {
   const int lane = threadIdx.x % kWarp, g = lane / 4, t = lane % 4;
   const int diagonal = static_cast<int>(p.diagonal);
   const float scale = static_cast<float>(p.scale) * kUnit<T>;
-  const bool whole = kTurned ? !p.causal || row + 16 * kM - 1 <= column + diagonal
+  const bool whole = kTurned ? row + 16 * kM <= p.s && (!p.causal || row + 16 * kM - 1 <= column + diagonal)
                              : column + kN <= p.s && (!p.causal || column + kN - 1 <= row + diagonal);
   const bool adds = p.mask.kind == MaskKind::kFloat || p.mask.kind == MaskKind::kSame, late = scale > 0 && !adds;
   if (!late && !adds) {
@@ -329,7 +391,7 @@ __device__ __forceinline__ float finish_scores(float (&c)[kM][kN / 8][4], const 
       for (int r = 0; r < 2; ++r) {
         // Of the places 8 n + k of this thread's row those from `first` to `end` are seen.
         const int own = row + 16 * m + 8 * r + g, from = column + 2 * t, s = static_cast<int>(p.s);
-        const int first = kTurned ? own - diagonal - from : 0;
+        const int first = !kTurned ? 0 : own >= s ? kN : p.causal ? own - diagonal - from : 0;
         const int end = kTurned ? kN : (p.causal && own + diagonal + 1 < s ? own + diagonal + 1 : s) - from;
 #pragma unroll
         for (int n = 0; n < kN / 8; ++n)
@@ -379,6 +441,24 @@ __device__ __forceinline__ float quad_sum(float v) {
 __device__ __forceinline__ float quad_max(float v) {
   v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, 1));
   return fmaxf(v, __shfl_xor_sync(kAllLanes, v, 2));
+}
+
+// f(a number that is the width padded to 64, 128 or 256)
+template <class F>
+void with_width(int width, F&& f) {
+  if (width <= 64)
+    f(std::integral_constant<int, 64>{});
+  else if (width <= 128)
+    f(std::integral_constant<int, 128>{});
+  else
+    f(std::integral_constant<int, 256>{});
+}
+
+inline unsigned grid_of(int64_t heads, int64_t rows, int per_block) {
+  const int64_t blocks = heads * ((rows + per_block - 1) / per_block);
+  HOLON_CHECK(blocks <= std::numeric_limits<int32_t>::max(),
+              "attention: {} heads of {} rows are more than one launch holds.", heads, rows);
+  return static_cast<unsigned>(blocks);
 }
 
 }  // namespace holon::kernels::cuda::attention

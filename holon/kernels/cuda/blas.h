@@ -8,6 +8,9 @@
 namespace holon::kernels::cuda {
 
 enum class Act : uint8_t { kNone, kRelu, kGeluTanh };
+// What is added up over k besides: nothing, the rows of a, [m], or the columns of b, [n]. The gradient of a bias is
+// that where the product is the gradient of its weight.
+enum class Summed : uint8_t { kNone, kA, kB };
 
 // A matrix of a batch, in elements. As it is: element (i, j) at i * ld + j; transposed: at j * ld + i.
 struct Operand {
@@ -25,12 +28,14 @@ struct Product {
   Operand a, b, d;
   double alpha = 1, beta = 0;  // beta == 0: c is not read
   Act act = Act::kNone;
+  Summed summed = Summed::kNone;  // else there is neither bias nor act, alpha and batch are 1
   bool tf32 = false;
 };
 
-// Puts the product on the current stream (stream.h). bias[n] may be nullptr. False, with nothing done: the library has
-// no way to do it.
-bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias);
+// Puts the product on the current stream (stream.h). bias[n] may be nullptr. sums: of dtype `result`, written where
+// p.summed asks for them. False, with nothing done: the library has no way to do it.
+bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias,
+             void* sums = nullptr);
 
 // d[m, n] = a[m, k] b[n, k]^T times two numbers, all row by row: a and b of float8 dtypes, d float32, bfloat16 or
 // float16.

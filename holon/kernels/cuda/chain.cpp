@@ -14,6 +14,7 @@
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/kernels/cuda/capability.h"
 #include "holon/kernels/cuda/chain_source.h"
 #include "holon/kernels/cuda/divider.h"
 #include "holon/kernels/cuda/rtc.h"
@@ -41,14 +42,12 @@ struct Compiled {
 RunTimeKernel compiled(const std::string& source) {
   static std::mutex mutex;
   static auto* all = new std::map<std::pair<std::string, int>, Compiled>;
-  int major = 0, minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index()), "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_index()), "cudaDeviceGetAttribute");
+  const int capability = compute_capability();
   BlockingScope unlocked;
   Compiled* c = nullptr;
   {
     std::lock_guard lock(mutex);
-    c = &(*all)[{source, 10 * major + minor}];
+    c = &(*all)[{source, capability}];
   }
   std::lock_guard lock(c->mutex);
   if (c->tried) return c->kernel;

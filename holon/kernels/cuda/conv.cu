@@ -1,6 +1,6 @@
-// Convolutions on devices: by a library where there is one (dnn.h), else as products of matrices of windows. The matrix
-// has a row for each place of the output and a column for each element of its window, in the layout that lets
-// neighbouring threads touch neighbours both in the activations and in it: planar, [c, window, n, place], or with
+// Convolutions on devices: by a library where there is one (conv_library.h), else as products of matrices of windows.
+// The matrix has a row for each place of the output and a column for each element of its window, in the layout that
+// lets neighbouring threads touch neighbours both in the activations and in it: planar, [c, window, n, place], or with
 // channels last, [n, place, group, window, c / groups].
 #include "holon/kernels/conv.h"
 
@@ -8,11 +8,10 @@
 
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cuda/conv_direct.h"
-#include "holon/kernels/cuda/dnn.h"
+#include "holon/kernels/cuda/conv_library.h"
 #include "holon/kernels/cuda/gemm.h"
 #include "holon/kernels/cuda/launch.h"
 #include "holon/kernels/cuda/types.h"
-#include "holon/kernels/elementwise.h"
 #include "holon/kernels/gemm.h"
 #include "holon/kernels/half.h"
 #include "holon/kernels/tf32.h"
@@ -411,10 +410,7 @@ void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& con
   use_device_of(out);
   if (x.numel() == 0 || w.numel() == 0) return bias ? copy(expanded(*bias, out.shape), out) : fill(out, 0);
   require_floating(x);
-  if (dnn_forward(x, w, conv, out)) {
-    if (bias) binary(BinaryOp::Add, out, expanded(*bias, out.shape), out);
-    return;
-  }
+  if (library_conv(x, w, bias, conv, out)) return;
   if (direct_fits(w, conv, x, out)) return direct_forward(x, w, bias, conv, out);
   forward(x, w, bias, conv, out);
 }
@@ -424,7 +420,7 @@ void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, A
   use_device_of(dx);
   if (dy.numel() == 0 || w.numel() == 0) return fill(dx, 0);
   require_floating(dx);
-  if (dnn_backward_data(dy, w, conv, dx)) return;
+  if (library_conv_backward_data(dy, w, conv, dx)) return;
   if (direct_fits(w, conv, dx, dy)) return direct_backward_data(dy, w, conv, dx);
   backward_data(dy, w, conv, dx);
 }
@@ -437,7 +433,7 @@ void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv
     return;
   }
   require_floating(x);
-  if (!dbias && dnn_backward_weights(dy, x, conv, dw)) return;
+  if (!dbias && library_conv_backward_weights(dy, x, conv, dw)) return;
   if (direct_fits(dw, conv, x, dy)) return direct_backward_weights(dy, x, conv, dw, dbias);
   backward_weights(dy, x, conv, dw, dbias);
 }

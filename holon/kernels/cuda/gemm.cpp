@@ -69,7 +69,7 @@ struct Calls {
 
 // False, with nothing done: the library cannot.
 bool by_library(const MatmulPlan& g, Product p, const Array& a, const Array& b, const Array& c, const Array& out,
-                const Array* bias) {
+                const Array* bias, const Array* sums = nullptr) {
   const Calls calls(g);
   const auto item = static_cast<int64_t>(size_bytes(a.dtype)), item_out = static_cast<int64_t>(size_bytes(out.dtype));
   auto batch_stride = [&](const Dims& strides) { return calls.axis < 0 ? 0 : strides[calls.axis]; };
@@ -92,7 +92,7 @@ bool by_library(const MatmulPlan& g, Product p, const Array& a, const Array& b, 
         const int64_t to = (oc + first * p.d.batch_stride + row * g.crs) * item_out;
         if (product(p, a.bytes() + (oa + first * p.a.batch_stride + row * g.ars) * item,
                     b.bytes() + (ob + first * p.b.batch_stride) * item, c.bytes() + to, out.bytes() + to,
-                    bias ? bias->bytes() : nullptr)) {
+                    bias ? bias->bytes() : nullptr, sums ? sums->bytes() : nullptr)) {
           begun = true;
           continue;
         }
@@ -123,6 +123,21 @@ Array as_matrix(const Array& x) {
   return contiguous(x).view(shape, {shape[1], 1});
 }
 
+// The product and options.sums in one call. False, with nothing done: the library cannot.
+bool with_sums(const MatmulPlan& g, Product p, bool turned, const Array& a, const Array& b, Array& out,
+               const ProductOptions& options) {
+  // Sums of what was rounded to TF32 would be less exact than those of the elements.
+  if (p.tf32 || g.m > kMostRows || (options.beta != 0 && options.beta != 1)) return false;
+  p.summed = turned ? Summed::kB : Summed::kA;
+  Array sums = *options.sums;
+  const bool apart = options.beta != 0 || !sums.is_contiguous();
+  if (apart) sums = Array::empty(sums.shape, sums.dtype, sums.device);
+  if (!by_library(g, p, a, b, out, out, nullptr, &sums)) return false;
+  if (options.beta == 0 && apart) copy(sums, *options.sums);
+  if (options.beta != 0) binary(BinaryOp::Add, *options.sums, sums, *options.sums);
+  return true;
+}
+
 bool tf32_for(const Array& out) { return out.dtype == DType::kFloat32 && tf32_allowed(Tf32::kProducts); }
 
 }  // namespace
@@ -131,7 +146,17 @@ bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& 
   Array typed = out;
   typed.dtype = a.dtype;  // a plan is of one dtype
   MatmulPlan g = plan_matmul(a, b, typed);
-  if (out.numel() == 0) return true;
+  HOLON_CHECK(!options.sums ||
+                  (a.ndim() == 2 && b.ndim() == 2 && options.sums->shape == Dims{a.shape[0]} &&
+                   options.sums->dtype == out.dtype && a.dtype == out.dtype && options.alpha == 1),
+              "a product of {} and {} with sums {}", a.shape, b.shape, options.sums ? options.sums->shape : Dims{});
+  auto sum_alone = [&] {
+    if (options.sums) column_sums(transposed(a), *options.sums, options.beta);
+  };
+  if (out.numel() == 0) {
+    sum_alone();
+    return true;
+  }
   use_device_of(out);
   const Array bias = options.bias ? contiguous(*options.bias) : Array();
   const Array* other = options.other;
@@ -147,6 +172,7 @@ bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& 
     added = with_bias || other;
   };
   if (!is_floating(a.dtype) || g.k == 0) {
+    sum_alone();
     add_before(options.bias != nullptr);
     plain_product(g, a, b, out, options.alpha, added ? 1 : options.beta);
     return options.act == Act::kNone;
@@ -185,6 +211,8 @@ bool multiply(const Array& a, const Array& b, Array& out, const ProductOptions& 
   }
   if (many) merge(g);
 
+  if (options.sums && with_sums(g, p, turned, left, right, out, options)) return true;
+  sum_alone();
   const bool bias_after = options.bias && !turned;
   Array source = out;
   if (options.bias && turned)
@@ -239,9 +267,9 @@ void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias
   HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape,
               x.shape);
   use_device_of(dw);
-  const Array rows = as_matrix(dy);
-  matmul(transposed(rows), as_matrix(x), dw, 1, beta);
-  if (dbias) column_sums(rows, *dbias, beta);
+  ProductOptions o;
+  o.beta = beta, o.sums = dbias, o.tf32 = tf32_for(dw);
+  multiply(transposed(as_matrix(dy)), as_matrix(x), dw, o);
 }
 
 bool reads_other(Then then) { return then == Then::kAdd || then == Then::kMul || then == Then::kReluBackward; }

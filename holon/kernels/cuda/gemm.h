@@ -11,6 +11,9 @@ struct ProductOptions {
   double alpha = 1, beta = 0;    // beta == 0: out is not read
   const Array* bias = nullptr;   // [n], of out's dtype; beta is 0 then
   const Array* other = nullptr;  // added: of out's shape and dtype, may be out itself; beta is 0 then
+  // [m], of out's dtype: becomes beta times itself + the sums of a's rows. a and b have two axes then, alpha is 1, and
+  // of the others only beta and tf32 are given.
+  Array* sums = nullptr;
   Act act = Act::kNone;
   bool tf32 = false;
 };

@@ -21,13 +21,11 @@ constexpr unsigned kAllLanes = 0xffffffffu;
 template <class... P, class... A>
 void launch(void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A&&... args) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  // Above 48 KiB a kernel must ask for it, what it declares itself (at most 32 KiB) included.
+  if (shared_bytes > 16 * 1024) allow_shared_bytes(reinterpret_cast<const void*>(kernel), shared_bytes);
 #ifdef HOLON_EMULATED
   emulator::launch(kernel, grid, block, shared_bytes, stream(), static_cast<P>(args)...);
 #else
-  // Above 48 KiB a kernel must ask for it, what it declares itself (at most 32 KiB) included.
-  if (shared_bytes > 16 * 1024)
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)),
-          "cudaFuncSetAttribute");
   // clang-format off
   kernel<<<grid, block, shared_bytes, stream()>>>(static_cast<P>(args)...);
   // clang-format on

@@ -35,6 +35,7 @@ inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
   } mine{{a[0], a[1], a[2], a[3]}, {b0, b1}};
   const emulator::WarpValues<Words> of(kAllLanes, mine);
   const unsigned lane = emulator::lane(), g = lane / 4, t = lane % 4;
+  if (lane == 0) emulator::note_product();
   for (unsigned i = 0; i < 4; ++i) {
     const unsigned row = g, col = 2 * t + i % 2, upper = i / 2;
     for (unsigned k = 0; k < 16; ++k)

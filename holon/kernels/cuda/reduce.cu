@@ -110,6 +110,99 @@ void run_as(const Op& op, const Array& a, uint32_t axes, Array& out, double divi
   run_in<int64_t>(op, a, axes, out, divisor, beta);
 }
 
+// Columns are added up in warps, of which each thread has 16 bytes of a row: eight warps take rows in turn, blockIdx.y
+// a part of them.
+constexpr int kWarpsOfBlock = 8;
+template <class T>
+struct ColumnSums {
+  using S = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  using Result = Elements<S, Summation>;
+  using State = typename Result::State;
+  static constexpr int kColumns = kPack<T> * kWarp;  // of a block
+};
+template <class T>
+__global__ void __launch_bounds__(kWarpsOfBlock* kWarp)
+    sum_columns(typename ColumnSums<T>::Result r, const T* x, int64_t rows, int64_t columns, int64_t row_step,
+                int64_t per_part, int64_t out_step, typename ColumnSums<T>::State* parts) {
+  using State = typename ColumnSums<T>::State;
+  constexpr int kN = kPack<T>, kUnroll = 4, kRounds = 16;
+  HOLON_SHARED(State, of_warps, kWarpsOfBlock * kN * kWarp);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int64_t begin = blockIdx.y * per_part, end = begin + per_part < rows ? begin + per_part : rows,
+                column = (int64_t{blockIdx.x} * kWarp + lane) * kN;
+  State total[kN] = {};
+  for (int64_t row = begin + warp; row < end && column < columns;) {
+    typename ColumnSums<T>::S sum[kN] = {};
+    for (int round = 0; round < kRounds && row < end; ++round, row += kUnroll * kWarpsOfBlock) {
+      Pack<T, kN> in[kUnroll] = {};
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (row + u * kWarpsOfBlock < end)
+          in[u] = *reinterpret_cast<const Pack<T, kN>*>(x + (row + u * kWarpsOfBlock) * row_step + column);
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+#pragma unroll
+        for (int e = 0; e < kN; ++e) sum[e] += widen(in[u].v[e]);
+    }
+#pragma unroll
+    for (int e = 0; e < kN; ++e) total[e] += sum[e];
+  }
+#pragma unroll
+  for (int e = 0; e < kN; ++e) of_warps[(warp * kN + e) * kWarp + lane] = total[e];
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kN * kWarp; i += kWarpsOfBlock * kWarp) {
+    const int64_t at = (int64_t{blockIdx.x} * kWarp + i % kWarp) * kN + i / kWarp;
+    if (at >= columns) continue;
+    State sum = of_warps[i];
+#pragma unroll
+    for (int w = 1; w < kWarpsOfBlock; ++w) sum += of_warps[w * kN * kWarp + i];
+    if (parts)
+      parts[blockIdx.y * columns + at] = sum;
+    else
+      r.store(at * out_step, sum);
+  }
+}
+
+// out[n] = the sums of x's columns / divisor + beta * out, by vectors of 16 bytes. False, with nothing done: x has no
+// rows of such, or too few columns for warps. Pre: x is [m, n], of a floating dtype.
+bool vector_sums(const Array& x, const Array& out, double divisor, double beta) {
+  bool done = false;
+  visit_floating(x.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    constexpr int kN = kPack<T>;
+    const int64_t rows = x.shape[0], columns = x.shape[1], step = x.strides[0];
+    if (rows == 0 || x.strides[1] != 1 || columns % kN != 0 || 2 * columns < ColumnSums<T>::kColumns ||
+        step % kN != 0 || reinterpret_cast<uintptr_t>(x.bytes()) % 16 != 0)
+      return;
+    const typename ColumnSums<T>::Result r{{}, out.bytes(), out.dtype, divisor, beta};
+    const int64_t blocks = (columns + ColumnSums<T>::kColumns - 1) / ColumnSums<T>::kColumns,
+                  wanted = int64_t{4} * multiprocessors(),
+                  most = std::clamp<int64_t>(wanted / blocks, 1, (rows + 127) / 128),
+                  per_part = (rows + most - 1) / most, splits = (rows + per_part - 1) / per_part;
+    const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(splits));
+    const Scratch parts(splits > 1 ? static_cast<size_t>(splits * columns) * sizeof(typename ColumnSums<T>::State) : 0);
+    auto* to = splits > 1 ? parts.data<typename ColumnSums<T>::State>() : nullptr;
+    launch(sum_columns<T>, grid, kWarpsOfBlock * kWarp, 0, r, x.data<T>(), rows, columns, step, per_part,
+           out.strides[0], to);
+    if (splits > 1)
+      launch(reduce_parts<typename ColumnSums<T>::Result>, blocks_for(columns, kWarp), 256, 0, r,
+             Strided<2>({columns}, {{0}, {out.strides[0]}}), to, splits, 8, true);
+    done = true;
+  });
+  return done;
+}
+
+// The same for sums over all leading axes but the last ones, of arrays without gaps.
+bool vector_sums_over(const Array& a, uint32_t axes, const Array& out, double divisor) {
+  int leading = 0;
+  while (leading < a.ndim() && axes >> leading & 1u) ++leading;
+  if (leading == 0 || leading == a.ndim() || axes >> leading != 0 || !is_floating(a.dtype) || !a.is_contiguous() ||
+      !out.is_contiguous())
+    return false;
+  const int64_t columns = out.numel(), rows = a.numel() / columns;
+  return vector_sums(a.view({rows, columns}, {columns, 1}), out.view({columns}, {1}), divisor, 0);
+}
+
 void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
   int64_t count = 1;
   for (int i = 0; i < a.ndim(); ++i)
@@ -121,8 +214,12 @@ void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
                a.shape);
   use_device_of(out);
   switch (op) {
-    case ReduceOp::Sum: return run_as(Summation{}, a, axes, out);
-    case ReduceOp::Mean: return run_as(Summation{}, a, axes, out, static_cast<double>(count));
+    case ReduceOp::Sum:
+    case ReduceOp::Mean: {
+      const double divisor = op == ReduceOp::Mean ? static_cast<double>(count) : 1;
+      if (!vector_sums_over(a, axes, out, divisor)) run_as(Summation{}, a, axes, out, divisor);
+      return;
+    }
     case ReduceOp::SumSquares: return run_as(Summation{Sums::kSquares}, a, axes, out);
     case ReduceOp::SumAbs: return run_as(Summation{Sums::kMagnitudes}, a, axes, out);
     case ReduceOp::Prod: return run_as(Product{}, a, axes, out);
@@ -140,6 +237,7 @@ void column_sums(const Array& x, Array& out, double beta) {
               "column_sums: {} of {} does not fit {}.", out.shape, x.shape, name(x.dtype));
   if (out.numel() == 0 || x.dtype == DType::kBool) return;
   use_device_of(out);
+  if (is_floating(x.dtype) && vector_sums(x, out, 1, beta)) return;
   run_as(Summation{}, x, 1, out, 1, beta);
 }
 

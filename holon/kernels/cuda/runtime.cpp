@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "holon/array/device_allocator.h"
@@ -20,6 +21,7 @@
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
+#include "holon/kernels/cuda/capability.h"
 #include "holon/kernels/cuda/event_driver.h"
 #include "holon/kernels/cuda/pinned.h"
 #include "holon/kernels/cuda/stream.h"
@@ -153,11 +155,41 @@ cudaStream_t stream() { return current_stream; }
 int device_index() { return current_index; }
 int device_in_use() { return used_index.load(std::memory_order_relaxed); }
 int multiprocessors() { return at_index(processor_counts(), current_index); }
+int compute_capability() {
+  int major = 0, minor = 0;
+  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, current_index), "cudaDeviceGetAttribute");
+  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, current_index), "cudaDeviceGetAttribute");
+  return 10 * major + minor;
+}
 size_t shared_bytes_of_block() {
   int bytes = 0;
   check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current_index),
         "cudaDeviceGetAttribute");
   return to_size(bytes);
+}
+void allow_shared_bytes(const void* kernel, size_t bytes) {
+  struct Allowed {
+    std::mutex mutex;
+    std::array<std::unordered_map<const void*, size_t>, kMostDevices> of;
+  };
+  static Allowed& allowed = *new Allowed;
+  std::lock_guard lock(allowed.mutex);
+  size_t& most = at_index(allowed.of, current_index)[kernel];
+  if (bytes <= most) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+  most = bytes;
+}
+size_t memory_of_device() {
+  static std::array<std::atomic<size_t>, kMostDevices> known{};
+  std::atomic<size_t>& bytes = at_index(known, current_index);
+  if (bytes.load(std::memory_order_relaxed) == 0) {
+    OutsideOfRecording outside;
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    bytes.store(total, std::memory_order_relaxed);
+  }
+  return bytes.load(std::memory_order_relaxed);
 }
 FaultReport* fault_report() { return rank_device(current_index).faults; }
 const char* current_op() { return op_name; }

@@ -29,6 +29,10 @@ int device_in_use();
 int multiprocessors();
 // What a block may have of shared memory on the current device, where its kernel asks for it.
 size_t shared_bytes_of_block();
+// Asks for it: blocks of the kernel have up to so many bytes on the current device. Quick where they have already.
+void allow_shared_bytes(const void* kernel, size_t bytes);
+// All memory of the current device.
+size_t memory_of_device();
 
 // A stream next to the rank's, for communication in parallel with computation. Each communicator has its own: sums
 // along one axis of ranks do not queue behind those along another.

@@ -94,8 +94,10 @@ void describe(cublasLtMatrixLayout_t layout, DType dtype, int64_t rows, int64_t 
   set(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, o.batch_stride);
 }
 
-cublasLtEpilogue_t epilogue(Act act, bool bias) {
-  switch (act) {
+cublasLtEpilogue_t epilogue(const Product& p, bool bias) {
+  // The library's A is our b.
+  if (p.summed != Summed::kNone) return p.summed == Summed::kA ? CUBLASLT_EPILOGUE_BGRADB : CUBLASLT_EPILOGUE_BGRADA;
+  switch (p.act) {
     case Act::kRelu: return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
     case Act::kGeluTanh: return bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
     default: return bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
@@ -162,7 +164,7 @@ Plan make_plan(const Product& p, const Key& key, const void* bias) {
         "cublasLtMatmulDescInit");
   set(&plan.product, CUBLASLT_MATMUL_DESC_TRANSA, p.b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(&plan.product, CUBLASLT_MATMUL_DESC_TRANSB, p.a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(&plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(p.act, bias != nullptr));
+  set(&plan.product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(p, bias != nullptr));
   if (bias) set(&plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   describe(&plan.a, p.dtype, p.n, p.k, p.b, p.batch);
   describe(&plan.b, p.dtype, p.k, p.m, p.a, p.batch);
@@ -191,9 +193,10 @@ class PlanCache {
 
 }  // namespace
 
-bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias) {
+bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias, void* sums) {
   if (p.beta == 0) c = d;
-  // Epilogues read a bias by vectors, and no preference speaks of its address.
+  if (p.summed != Summed::kNone) bias = sums;  // the same attribute
+  // Epilogues read a bias by vectors, or write it, and no preference speaks of its address.
   if (bias && alignment(bias) < 4) return false;
   const int aligned_d = std::min(alignment(d), bias ? alignment(bias) : 8);
   const Key key{p.m,
@@ -208,7 +211,7 @@ bool product(const Product& p, const void* a, const void* b, const void* c, void
                 p.d.batch_stride,
                 static_cast<int32_t>(p.dtype) | static_cast<int32_t>(p.result) << 4 | static_cast<int32_t>(p.act) << 8 |
                     (bias != nullptr) << 10 | p.a.transposed << 11 | p.b.transposed << 12 | p.tf32 << 13 |
-                    device_index() << 16,
+                    static_cast<int32_t>(p.summed) << 14 | device_index() << 16,
                 alignment(a) | alignment(b) << 4 | alignment(c) << 8 | aligned_d << 12};
   thread_local PlanCache plans;
   Plan& plan = plans.of(key, [&] { return make_plan(p, key, bias); });

@@ -8,6 +8,7 @@
 #include "holon/array/vendor_library.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
+#include "holon/kernels/cuda/capability.h"
 #include "holon/kernels/cuda/rtc.h"
 #include "holon/kernels/cuda/stream.h"
 
@@ -90,10 +91,7 @@ std::string machine_code(const std::string& source, int capability, const char* 
 }
 
 RunTimeKernel compile_kernel(const std::string& source, const char* name) {
-  int major = 0, minor = 0;
-  check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device_index()), "cudaDeviceGetAttribute");
-  check(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device_index()), "cudaDeviceGetAttribute");
-  const std::string image = machine_code(source, 10 * major + minor);
+  const std::string image = machine_code(source, compute_capability());
   // It is loaded for all devices, and during a recording that may be in progress.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   cudaThreadExchangeStreamCaptureMode(&mode);

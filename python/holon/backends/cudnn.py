@@ -1,6 +1,6 @@
-"""cuDNN's settings. allow_tf32 says whether float32 convolutions may round their factors to TF32 (10 bits of mantissa);
-at first what HOLON_TF32 says. The others are accepted and have no effect: convolutions and norms choose their kernels
-by themselves."""
+"""cuDNN's settings. enabled says whether devices leave convolutions and attention to it, at first what HOLON_CUDNN
+says; allow_tf32 whether float32 convolutions may round their factors to TF32 (10 bits of mantissa), at first what
+HOLON_TF32 says. The others are accepted and have no effect: results have the same bits in every run."""
 
 import sys
 import types
@@ -8,7 +8,6 @@ import types
 from .. import _C
 
 # Programs set these.
-enabled = True
 benchmark = False
 deterministic = True
 
@@ -18,6 +17,14 @@ def is_available():
 
 
 class _Settings(types.ModuleType):
+    @property
+    def enabled(self):
+        return _C.cudnn_enabled()
+
+    @enabled.setter
+    def enabled(self, on):
+        _C.set_cudnn_enabled(bool(on))
+
     @property
     def allow_tf32(self):
         return _C.tf32_convolutions()

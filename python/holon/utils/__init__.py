@@ -1,9 +1,10 @@
-"""Tools around training: data, your own op libraries (cpp_extension), recomputation (checkpoint), values
+"""Tools around training: data, your own op libraries (cpp_extension), checks of your own
+ops and functions (conformance), recomputation (checkpoint), values
 between the local and the global view (global_view)."""
 
 from .. import load_library
 
-_SUBMODULES = ("checkpoint", "cpp_extension", "data", "global_view")
+_SUBMODULES = ("checkpoint", "conformance", "cpp_extension", "data", "global_view")
 
 __all__ = ["load_library", *_SUBMODULES]
 

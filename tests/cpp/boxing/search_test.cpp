@@ -97,9 +97,9 @@ std::map<std::string, Machine> machines() {
 
 class SearchTest : public testing::Test {
  protected:
-  void compare(const std::vector<const GlobalSpec*>& from, const std::vector<const GlobalSpec*>& to,
-               const Dims& shape) {
-    for (auto& [name, machine] : machines()) {
+  void compare(const std::vector<const GlobalSpec*>& from, const std::vector<const GlobalSpec*>& to, const Dims& shape,
+               const std::map<std::string, Machine>& on = machines()) {
+    for (auto& [name, machine] : on) {
       std::vector<const GlobalSpec*> all = from;
       for (auto* s : to)
         if (std::find(all.begin(), all.end(), s) == all.end()) all.push_back(s);
@@ -152,6 +152,20 @@ TEST_F(SearchTest, NoPathOverAThirdAxisOfTheTensorIsCheaper) {
   for (const Dims& shape : {Dims{6, 5, 4}, Dims{128, 128, 3}, Dims{2, 3, 50000}}) compare(row, row, shape);
   auto grid = all_specs(Placement::nested("cpu", {{0, 1}, {2, 3}}), options_of(3));
   for (const Dims& shape : {Dims{6, 5, 4}, Dims{2, 3, 50000}}) compare(grid, grid, shape);
+}
+
+// Of more ranks than are priced by all pulls, the search leaves out steps by what must come into one host.
+TEST_F(SearchTest, NoPathOverSeveralHostsIsCheaper) {
+  std::map<std::string, Machine> on;
+  for (int each : {2, 4, 6})
+    for (double net : {1.2e9, 2e11}) {
+      Machine& m = on[fmt::format("{} ranks to a host, {} bytes/s", each, net)];
+      for (int r = 0; r < 12; ++r) m.hosts.host_of_rank.push_back(r / each);
+      m.costs.net_bytes_per_s = net;
+      if (net > 1e10) m.costs.net_latency_s = 1e-6;
+    }
+  auto grid = all_specs(Placement("cpu", Dims{6, 2}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}), options_of(2));
+  for (const Dims& shape : {Dims{12, 24}, Dims{1200, 240}}) compare(grid, grid, shape, on);
 }
 
 // Above some hundreds of ranks the search looks at part of them; the price of its path is that of all, and no worse

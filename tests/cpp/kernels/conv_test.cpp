@@ -169,12 +169,14 @@ TEST(Conv2d, EveryDtype) {
 TEST(Conv2d, ManyThreadsAndManyCallers) {
   const int before = omp_get_max_threads();
   omp_set_num_threads(3);
-  for (const Case& t : cases()) check(t, float32, Layout::kChannelsLast, Layout::kChannelsLast, false);
+  for (const Case& t : cases())
+    for (DType dtype : {float32, bfloat16}) check(t, dtype, Layout::kChannelsLast, Layout::kChannelsLast, false);
   omp_set_num_threads(before);
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i)
     threads.emplace_back([] {
-      for (const Case& t : cases()) check(t, float32, Layout::kPlanes, Layout::kChannelsLast, false);
+      for (const Case& t : cases())
+        for (DType dtype : {float32, bfloat16}) check(t, dtype, Layout::kPlanes, Layout::kChannelsLast, false);
     });
   for (std::thread& t : threads) t.join();
 }
@@ -184,10 +186,24 @@ TEST(Conv2d, PixelsThatAreLeftOut) {
   for (const Case& t :
        {Case{{32, 4, 128, 128}, {8, 4, 1, 1}, {{2, 2}}}, Case{{8, 12, 64, 64}, {16, 12, 1, 1}, {{2, 2}}},
         Case{{2, 4, 7, 10}, {6, 2, 1, 1}, {{3, 2}, {0, 0, 0, 0}, {2, 1}, 2}}})
-    for (Layout layout : {Layout::kPlanes, Layout::kChannelsLast}) {
-      check(t, float32, layout, layout, false);
-      if (HasFatalFailure()) return;
-    }
+    for (Layout layout : {Layout::kPlanes, Layout::kChannelsLast})
+      for (DType dtype : {float32, bfloat16}) {
+        check(t, dtype, layout, layout, false);
+        if (HasFatalFailure()) return;
+      }
+}
+
+// Sizes at which bfloat16 is computed by tiles.
+TEST(Conv2d, WholeBlocksOfChannels) {
+  for (const Case& t :
+       {Case{{2, 64, 14, 14}, {64, 64, 3, 3}, {{1, 1}, {1, 1, 1, 1}}},
+        Case{{2, 64, 14, 14}, {128, 64, 3, 3}, {{2, 2}, {1, 1, 1, 1}}}, Case{{2, 128, 14, 14}, {64, 128, 1, 1}},
+        Case{{2, 96, 15, 13}, {80, 96, 1, 1}, {{2, 2}}}, Case{{2, 3, 30, 30}, {64, 3, 7, 7}, {{2, 2}, {3, 3, 3, 3}}}})
+    for (Layout layout : {Layout::kPlanes, Layout::kChannelsLast})
+      for (DType dtype : {float32, bfloat16}) {
+        check(t, dtype, layout, layout, false);
+        if (HasFatalFailure()) return;
+      }
 }
 
 // More shapes than the cache of primitives holds.

@@ -1,5 +1,6 @@
 // Products of matrices on the emulated device: loops, one thread.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <vector>
 
@@ -48,12 +49,23 @@ C apply(Act act, C x) {
   return x;
 }
 
+std::atomic<int64_t> sums_made{0};
+
 template <class C>
-void run(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias) {
+void run(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias, void* sums) {
   std::vector<C> left, right, row(static_cast<size_t>(p.n));
   for (int64_t batch = 0; batch < p.batch; ++batch) {
     if (batch == 0 || p.a.batch_stride != 0) pack(a, p.dtype, p.a, batch, p.m, p.k, left);
     if (batch == 0 || p.b.batch_stride != 0) pack(b, p.dtype, p.b, batch, p.k, p.n, right);
+    if (p.summed != Summed::kNone) {
+      const bool of_a = p.summed == Summed::kA;
+      for (int64_t i = 0; i < (of_a ? p.m : p.n); ++i) {
+        C sum = 0;
+        for (int64_t q = 0; q < p.k; ++q)
+          sum += of_a ? left[static_cast<size_t>(i * p.k + q)] : right[static_cast<size_t>(q * p.n + i)];
+        store(sums, p.result, i, sum);
+      }
+    }
     for (int64_t i = 0; i < p.m; ++i) {
       std::fill(row.begin(), row.end(), C(0));
       C* sums = row.data();
@@ -76,9 +88,13 @@ void run(const Product& p, const void* a, const void* b, const void* c, void* d,
 }  // namespace
 
 // float64 has no epilogues, so that the ways without them are gone, too.
-bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias) {
-  if (p.dtype == DType::kFloat64 && (bias || p.act != Act::kNone)) return false;
-  auto work = [=] { p.dtype == DType::kFloat64 ? run<double>(p, a, b, c, d, bias) : run<float>(p, a, b, c, d, bias); };
+bool product(const Product& p, const void* a, const void* b, const void* c, void* d, const void* bias, void* sums) {
+  const bool summed = p.summed != Summed::kNone;
+  if (p.dtype == DType::kFloat64 && (bias || p.act != Act::kNone || summed)) return false;
+  if (summed) sums_made.fetch_add(1, std::memory_order_relaxed);
+  auto work = [=] {
+    p.dtype == DType::kFloat64 ? run<double>(p, a, b, c, d, bias, sums) : run<float>(p, a, b, c, d, bias, sums);
+  };
   emulator::enqueue(stream(), work, {"product"});
   return true;
 }
@@ -114,3 +130,6 @@ const char* scaled_product(const ScaledProduct& p, const void* a, const void* b,
 }
 
 }  // namespace holon::kernels::cuda
+
+// Since the last call: products that have made sums of an operand, too.
+extern "C" int64_t emulated_summed_products() { return holon::kernels::cuda::sums_made.exchange(0); }

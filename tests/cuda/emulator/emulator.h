@@ -65,6 +65,8 @@ void with_memory(const std::function<void()>& work);
 // Adds to the list of EMULATED_LAUNCHES.
 void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes);
 size_t shared_bytes_of_block();  // the most
+// Counts products of matrices in a warp (emulated_products in launches.cpp).
+void note_product();
 // Counts the loads of matrices from shared memory (emulated_matrices in launches.cpp).
 void note_matrix(const void* const (&rows)[8]);
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& body);

@@ -5,8 +5,11 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <mutex>
+#include <utility>
 
+#include "cuda_runtime.h"
 #include "emulator.h"
 
 namespace emulator {
@@ -38,7 +41,22 @@ List& list() {
   return of_process;
 }
 
-std::atomic<int64_t> matrices_loaded{0}, matrices_in_conflict{0};
+std::atomic<int64_t> matrices_loaded{0}, matrices_in_conflict{0}, products{0}, shared_requests{0};
+
+// The shared memory that kernels have asked for, by device.
+struct Allowed {
+  std::mutex mutex;
+  std::map<std::pair<int, const void*>, size_t> bytes;
+};
+Allowed& allowed() {
+  static Allowed of_process;
+  return of_process;
+}
+size_t& allowed_bytes(Allowed& a, const void* kernel) {
+  int device = 0;
+  cudaGetDevice(&device);
+  return a.bytes[{device, kernel}];
+}
 
 }  // namespace
 
@@ -50,9 +68,19 @@ void note_matrix(const void* const (&rows)[8]) {
   if (groups != 0xff) matrices_in_conflict.fetch_add(1, std::memory_order_relaxed);
 }
 
+void note_product() { products.fetch_add(1, std::memory_order_relaxed); }
+
 size_t shared_bytes_of_block() { return most_shared(); }
 
 void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes) {
+  if (shared_bytes > size_t{48} << 10) {
+    const std::lock_guard lock(allowed().mutex);
+    if (shared_bytes > allowed_bytes(allowed(), kernel)) {
+      std::fprintf(stderr, "emulator: a kernel has %zu bytes of shared memory that it has not asked for\n",
+                   shared_bytes);
+      std::abort();
+    }
+  }
   List& l = list();
   if (!l.open) return;
   Dl_info module;
@@ -66,6 +94,13 @@ void note_launch(const void* kernel, dim3 grid, dim3 block, size_t shared_bytes)
 
 }  // namespace emulator
 
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int value) {
+  const std::lock_guard lock(emulator::allowed().mutex);
+  emulator::allowed_bytes(emulator::allowed(), kernel) = static_cast<size_t>(value);
+  emulator::shared_requests.fetch_add(1, std::memory_order_relaxed);
+  return cudaSuccess;
+}
+
 extern "C" {
 void emulated_shared_kb(int kb) { emulator::most_shared() = static_cast<size_t>(kb) << 10; }
 // Since the last call: matrices that were loaded from shared memory, and those of which two rows lie in one bank.
@@ -73,6 +108,10 @@ void emulated_matrices(int64_t* loaded, int64_t* in_conflict) {
   *loaded = emulator::matrices_loaded.exchange(0);
   *in_conflict = emulator::matrices_in_conflict.exchange(0);
 }
+// Since the last call: products of matrices that warps have done, each of 16 x 8 x 16.
+int64_t emulated_products() { return emulator::products.exchange(0); }
+// Since the last call: how often a kernel has asked for shared memory.
+int64_t emulated_shared_requests() { return emulator::shared_requests.exchange(0); }
 // The file is begun anew; null or "": no more.
 void emulated_launches(const char* path) { emulator::list().write_to(path); }
 }

@@ -16,6 +16,7 @@ using kernels::cuda::Act;
 using kernels::cuda::Operand;
 using kernels::cuda::Product;
 using kernels::cuda::ScaledProduct;
+using kernels::cuda::Summed;
 
 namespace {
 
@@ -224,6 +225,21 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
           sum = 0.5 * sum * (1 + std::tanh(0.7978845608028654 * (sum + 0.044715 * sum * sum * sum)));
         store(d, D.type, D.at(item, row, col), sum);
       }
+  // "The bias size corresponds to the number of rows (columns) of the matrix D. The reduction happens over the GEMM's
+  // k."
+  if (epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB) {
+    const bool of_a = epilogue == CUBLASLT_EPILOGUE_BGRADA;
+    EXPECT_EQ(D.batch, 1);
+    EXPECT_EQ(by, 1);
+    expect_aligned(bias, 16, "a bias's gradient");
+    for (int64_t i = 0; i < (of_a ? m : n); ++i) {
+      double sum = 0;
+      for (int64_t q = 0; q < k; ++q)
+        sum += of_a ? load(a, A.type, turn_a ? A.at(0, q, i) : A.at(0, i, q))
+                    : load(b, B.type, turn_b ? B.at(0, i, q) : B.at(0, q, i));
+      store(const_cast<void*>(bias), D.type, i, sum);  // "the same type as the output elements"
+    }
+  }
   ++products;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -348,6 +364,35 @@ TEST(CublasLt, ABiasThatVectorsCannotReadIsLeftToOthers) {
   alignas(16) float x[16] = {}, bias[8] = {}, d[16] = {};
   EXPECT_TRUE(kernels::cuda::product(p, x, x, d, d, bias));
   EXPECT_FALSE(kernels::cuda::product(p, x, x, d, d, bias + 1));
+}
+
+TEST(CublasLt, SumsOfAnOperand) {
+  for (auto [dtype, result] : kTypes)
+    for (const Summed summed : {Summed::kA, Summed::kB})
+      for (const bool turn_a : {false, true})
+        for (const bool turn_b : {false, true})
+          for (const double beta : {0.0, 1.0}) {
+            std::mt19937 random(3);
+            Product p;
+            p.dtype = dtype, p.result = result, p.m = 6, p.n = 5, p.k = 7, p.beta = beta, p.summed = summed;
+            p.a = {turn_a ? p.m : p.k, 0, turn_a}, p.b = {turn_b ? p.k : p.n, 0, turn_b}, p.d = {p.n, 0, false};
+            Filled a(p.m * p.k, dtype, 0, random), b(p.k * p.n, dtype, 0, random), d(p.m * p.n, result, 0, random),
+                sums(8, result, 0, random);
+            ASSERT_TRUE(kernels::cuda::product(p, a.data(), b.data(), d.data(), d.data(), nullptr, sums.data()));
+            for (int64_t i = 0; i < (summed == Summed::kA ? p.m : p.n); ++i) {
+              double want = 0;
+              for (int64_t k = 0; k < p.k; ++k)
+                want += summed == Summed::kA ? load(a.data(), type_of(dtype), place(p.a, 0, i, k))
+                                             : load(b.data(), type_of(dtype), place(p.b, 0, k, i));
+              EXPECT_NEAR(load(sums.data(), type_of(result), i), want, result == DType::kBFloat16 ? 2e-2 : 2e-3);
+            }
+          }
+  Product p;
+  p.m = p.n = p.k = 4, p.summed = Summed::kA;
+  p.a.ld = p.b.ld = p.d.ld = 4;
+  alignas(16) float x[16] = {}, sums[8] = {}, d[16] = {};
+  EXPECT_TRUE(kernels::cuda::product(p, x, x, d, d, nullptr, sums));
+  EXPECT_FALSE(kernels::cuda::product(p, x, x, d, d, nullptr, sums + 1));
 }
 
 TEST(CublasLt, ScaledProductsOfFloat8) {

@@ -17,8 +17,6 @@ static const Samples samples([](const Samples::Add& add) {
   add("matmul_then", {x({4, 5}), x({5, 3}), x({4, 3})}, {{"then", "relu_backward"}});
   add("matmul_scaled", {x({4, 5}), x({5, 3})}, {{"alpha", 0.5}});
   add("matmul_scaled", {x({3, 1, 4, 5}), x({2, 5, 2})}, {{"alpha", -2.0}});
-  add("linear_gradients", {x({4, 3}), x({4, 5})});
-  add("linear_gradients", {x({2, 4, 3}), x({2, 4, 5})});
 });
 
 }  // namespace holon::testing

@@ -18,6 +18,8 @@ static const Samples samples([](const Samples::Add& add) {
   add("linear", {x({5}), x({3, 5}), x({3})});
   add("linear_weight_grad", {x({4, 3}), x({4, 5})});
   add("linear_weight_grad", {x({2, 4, 3}), x({2, 4, 5})});
+  add("linear_gradients", {x({4, 3}), x({4, 5})});
+  add("linear_gradients", {x({2, 4, 3}), x({2, 4, 5})});
 });
 
 }  // namespace holon::testing
