@@ -25,7 +25,7 @@ WARM_UP = {"eager": 1, "compiled": 2}  # steps: the states are made, kernels com
 UNITS = {
     "launches by the host": "launches",
     "kernels": "kernels",
-    "library products": "products",
+    "library calls": "calls",
     "copies and fills": "copies",
     "bytes of kernels and copies": "B",
     "bytes of products": "B",
@@ -75,7 +75,7 @@ def figures_of(launched, lines):
             (
                 launched,
                 times("kernel", "chain"),
-                times("product"),
+                times("product", "library"),
                 times("copy", "fill"),
                 bytes_of("kernel", "chain", "copy", "fill", "library", "collective"),
                 bytes_of("product"),

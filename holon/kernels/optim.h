@@ -22,9 +22,9 @@ struct UpdateTensor {
   Array state[kUpdateStates];  // undefined where the rule has none: amsgrad, momentum and the mean are chosen by that
   Array rounded;               // gets the new parameter in its own dtype; undefined without a master copy
   UpdateNumbers numbers;
-  Array gradient_scale;  // float64, one element, on the parameter's device: what the gradient is multiplied by first,
-                         // and rounded to the parameter's own dtype; undefined: 1
-  Array ratio;           // likewise, of trust_ratios(): Lamb's step is multiplied by it, Sgd has it for its scale
+  Array gradient_scale{};  // float64, one element, on the parameter's device: what the gradient is multiplied by first,
+                           // and rounded to the parameter's own dtype; undefined: 1
+  Array ratio{};           // likewise, of trust_ratios(): Lamb's step is multiplied by it, Sgd has it for its scale
 };
 
 // States, in order: Sgd [momentum]; Adam mean, square [largest square]; Adagrad sum; Adadelta square, step; Rmsprop

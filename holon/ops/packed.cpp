@@ -89,7 +89,7 @@ HOLON_OP(pad_packed_sequence,
       const std::vector<int64_t> sizes(given.begin(), given.end());
       int64_t sum = 0;
       bool fits = !sizes.empty() && sizes.back() > 0 && std::is_sorted(sizes.rbegin(), sizes.rend());
-      for (int64_t s : sizes) sum += s;
+      for (int64_t s : sizes) fits = fits && !__builtin_add_overflow(sum, s, &sum);
       if (!fits || data.ndim() < 1 || data.shape()[0] != sum)
         fail_value("pad_packed_sequence: data is {}, batch_sizes has {} steps of {} elements; they must fall, be at "
                    "least 1 and add up to data's first axis. Pass those of pack_padded_sequence.",

@@ -401,7 +401,8 @@ Array diagonal_view(const Array& x, int d1, int d2, int64_t offset, const Dims& 
   for (int a = 0; a < x.ndim(); ++a)
     if (a != d1 && a != d2) strides.push_back(x.strides[a]);
   strides.push_back(x.strides[d1] + x.strides[d2]);
-  return x.view(shape, strides, d.size ? d.row * x.strides[d1] + d.col * x.strides[d2] : 0);
+  // Without elements strides can be any: a place is not looked for.
+  return x.view(shape, strides, shape.numel() ? d.row * x.strides[d1] + d.col * x.strides[d2] : 0);
 }
 
 }  // namespace
