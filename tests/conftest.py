@@ -32,8 +32,21 @@ def is_taken(path):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item):
-    return True if SHARED and is_taken(item.path) else None
+def pytest_runtestloop(session):
+    """pytest's own loop, over the tests that are this process's: what is torn down after one depends on the next."""
+    if not SHARED or session.testsfailed:
+        return None
+    own = (item for item in session.items if not is_taken(item.path))
+    item = next(own, None)
+    while item is not None:
+        following = next(own, None)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        if session.shouldfail:
+            raise session.Failed(session.shouldfail)
+        if session.shouldstop:
+            raise session.Interrupted(session.shouldstop)
+        item = following
+    return True
 
 
 def pytest_addoption(parser):

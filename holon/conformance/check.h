@@ -28,7 +28,7 @@ struct Report {
 // under the layouts of up to 4 ranks. Errors (ValueError): there is no such op; a sample of another one.
 Report check_op(std::string_view op, std::span<const Sample> samples);
 
-// The same of a function of tensors that is no op, such as a call of autograd::apply_function() with a rule: gradients
+// The same of a function of tensors, such as a call of autograd::apply_function() with a rule: gradients
 // and layouts.
 Report check_function(const Subject& function);
 

@@ -136,7 +136,7 @@ std::string run_one(const Subject& s, const Truth& truth, const Placement& place
       return fmt::format("output {} is {} {} {}", o, y.is_global() ? "global" : "local", y.shape(), name(y.dtype()));
     if (index >= 0 && y.array().shape != region_of(y.shape(), placement, y.nd_sbp(), index).shape)
       return fmt::format("output {} of {} has the part {} on {}", o, y.nd_sbp(), y.array().shape, rank_text());
-    if (index < 0 && y.array().defined()) return "a rank outside of the placement holds data";
+    if (index < 0 && y.array().defined()) return "a rank that is not in the placement holds data";
     if (std::string d = differs(values_of(y.full().array()), want.values, tolerance(y.dtype())); !d.empty())
       return fmt::format("output {} as {}: {}", o, y.nd_sbp(), d);
     if (!want.grad) continue;

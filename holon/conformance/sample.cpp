@@ -90,7 +90,7 @@ class Reader {
     T n{};
     const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), n);
     if (error != std::errc() || end != word.data() + word.size() || word.empty())
-      fail(fmt::format("\"{}\" is no number{}", word, std::is_integral_v<T> ? " without a fraction" : ""));
+      fail(fmt::format("\"{}\" does not read as a number{}", word, std::is_integral_v<T> ? " without a fraction" : ""));
     return n;
   }
   Dims list() {
@@ -124,7 +124,7 @@ Input read_input(Reader& r) {
   }
   if (const std::string_view word = r.until(" [;"); !word.empty()) {
     const auto dtype = dtype_by_name(word);
-    if (!dtype) r.fail(fmt::format("\"{}\" is no dtype", word));
+    if (!dtype) r.fail(fmt::format("there is no dtype \"{}\"", word));
     in.dtype = *dtype;
   }
   if (!is_floating(in.dtype)) {
@@ -158,7 +158,7 @@ AttrValue read_attribute(Reader& r, const ArgDef& arg) {
       return word == "true";
     case ArgType::kDType: {
       const auto dtype = dtype_by_name(word);
-      if (!dtype) r.fail(fmt::format("{}={}: that is no dtype", arg.name, word));
+      if (!dtype) r.fail(fmt::format("{}={}: there is no such dtype", arg.name, word));
       return *dtype;
     }
     default: r.fail(fmt::format("{} cannot be given as text", arg.name));

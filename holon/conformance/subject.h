@@ -23,7 +23,7 @@ struct Subject {
   explicit Subject(const Sample& s);
   Subject(std::string name, std::vector<Input> in, std::function<TensorVec(const TensorVec& in)> f);
 
-  // Whether input i is there, and is floating where a gradient can be asked for.
+  // Whether input i is there, and is floating where it can have a gradient.
   bool has(size_t i) const { return in[i].fill != Input::Fill::kAbsent; }
   bool has_gradient(size_t i) const { return differentiable && has(i) && is_floating(in[i].dtype); }
   // The elements of input i: exact sums of addends, and never equal between inputs. The same for the same name; each

@@ -58,24 +58,23 @@ void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::s
 
 // The same into memory of the device that all tensors are on, where the host waits for nothing. sums: float64,
 // contiguous.
-void update_norms_into(UpdateRule rule, std::span<const UpdateTensor> tensors, const Array& sums);
+void update_norms_into(UpdateRule rule, std::span<const UpdateTensor> tensors, Array& sums);
 // ratios[i], float64 on the device of sums, from what update_norms() has found about tensor i, parameter p and gradient
 // or direction d: Lamb p / d, Sgd coefficient p / (d + decay p + eps); 1 where p or d is 0.
-void trust_ratios(UpdateRule rule, double coefficient, double decay, double eps, const Array& sums,
-                  const Array& ratios);
+void trust_ratios(UpdateRule rule, double coefficient, double decay, double eps, const Array& sums, Array& ratios);
 
 // sums[i]: of array i alone, of the kind; p for kPowers. Nothing: 0, or inf for kSmallest.
 void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<double> sums);
 // The same into memory of the device that all arrays are on, where the host waits for nothing. sums: float64,
 // contiguous.
-void norms_into(NormKind kind, double p, std::span<const Array> arrays, const Array& sums);
+void norms_into(NormKind kind, double p, std::span<const Array> arrays, Array& sums);
 // A clipping by norm, from what norms_into() has found. rows: float64 [ranks, tensors], contiguous: what each rank has
 // found about each of some tensors, kMostNormRows at most. result: float64 [2] on the same device: the norm of all
 // together, and what they are to be multiplied by, limit / (norm + 1e-6) where that is less than 1; else, and if the
 // norm is NaN, 1. wide: the factor is made of the norm as it is; else of its float32, whose bits do not depend on the
 // order of sums.
 inline constexpr size_t kMostNormRows = 16;
-void clip_factor(NormKind kind, double p, double limit, bool wide, std::span<const Array> rows, const Array& result);
+void clip_factor(NormKind kind, double p, double limit, bool wide, std::span<const Array> rows, Array& result);
 // a = a * factor for all. finite, if not null, gets whether every element was finite before: what a device must be
 // waited for.
 void scale_all(std::span<const Array> arrays, double factor, bool* finite = nullptr);

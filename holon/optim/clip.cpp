@@ -127,8 +127,8 @@ Clipping clipping_of(const Clip& clip, std::span<const Array> parts, std::span<c
     if (a.defined()) own.push_back(a);
   std::vector<double> of_own(own.size());
   kernels::norms_of(kind, clip.norm_type, own, of_own);
-  const Array found = Array::empty({1, static_cast<int64_t>(parts.size())}, float64),
-              result = Array::empty({2}, float64);
+  const Array found = Array::empty({1, static_cast<int64_t>(parts.size())}, float64);
+  Array result = Array::empty({2}, float64);
   const std::span<double> values(found.data<double>(), parts.size());
   for (size_t i = 0, k = 0; i < parts.size(); ++i) values[i] = parts[i].defined() ? of_own[k++] : 0;
   const Combine how = kind == NormKind::kLargest ? Combine::kLargest

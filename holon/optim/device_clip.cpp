@@ -68,6 +68,7 @@ void DeviceClipping::run(std::span<const Array> parts, const Array& result) cons
     const Array& part = parts[order_[k]];
     own.push_back(counts_[k] && part.defined() ? kernels::on_device(part, device_) : nothing);
   }
+  Array written = result;
   const kernels::NormKind kind = norm_kind(clip_.norm_type);
   kernels::norms_into(kind, clip_.norm_type, own, found_);
   auto of_rank = [&](size_t first, size_t end) {
@@ -80,7 +81,7 @@ void DeviceClipping::run(std::span<const Array> parts, const Array& result) cons
     rows_[r].gather.run(of_rank(rows_[r].first, rows_[r].end), all_[r], {});
     rows.push_back(all_[r]);
   }
-  kernels::clip_factor(kind, clip_.norm_type, clip_.limit, wide_, rows, result);
+  kernels::clip_factor(kind, clip_.norm_type, clip_.limit, wide_, rows, written);
 }
 
 std::vector<std::span<const int>> DeviceClipping::collectives() const {

@@ -198,7 +198,7 @@ void apply_norms(const Rule& rule, std::span<kernels::UpdateTensor> parts, std::
   if (device) {
     const kernels::RecordedUpdate* recorded = kernels::recorded_update();
     if (recorded && (recorded->only_numbers || !recorded->fits)) return;
-    const Array ratios = Array::empty({static_cast<int64_t>(parts.size())}, float64, there.device);
+    Array ratios = Array::empty({static_cast<int64_t>(parts.size())}, float64, there.device);
     kernels::trust_ratios(kernel_of(rule.kind), rule.trust_coefficient, rule.weight_decay, rule.eps, there, ratios);
     for (size_t k = 0; k < parts.size(); ++k) parts[k].ratio = ratios.view({}, {}, static_cast<int64_t>(k));
     return;

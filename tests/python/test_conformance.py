@@ -53,9 +53,9 @@ def test_samples_are_read(built):
     for sample, message in {
         "right_square": "right_square takes 1 tensors, 0 are given",
         "right_square [5": r'"\]" is missing',
-        "right_square [5, 2]; scale=x": '"x" is no number',
+        "right_square [5, 2]; scale=x": '"x" does not read as a number',
         "right_square [5, 2]; top=3": 'right_square has no attribute "top"',
-        "right_square quad[5, 2]": '"quad" is no dtype',
+        "right_square quad[5, 2]": 'there is no dtype "quad"',
         "right_square [5, 2](2, 1)": r"the range \(2, 1\) is empty",
         "right_circle [5, 2]": 'there is no op "right_circle"',
         "matmul [5, 3] [3, 5]": "is not one of right_square",

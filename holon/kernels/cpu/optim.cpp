@@ -363,13 +363,12 @@ void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<
   for (size_t i = 0; i < chunks.size(); ++i) sums[chunks[i].tensor] = add(sums[chunks[i].tensor], parts[i]);
 }
 
-void update_norms_into(UpdateRule rule, std::span<const UpdateTensor> tensors, const Array& sums) {
+void update_norms_into(UpdateRule rule, std::span<const UpdateTensor> tensors, Array& sums) {
   HOLON_ON_DEVICE(sums, update_norms_into, rule, tensors, sums);
   update_norms(rule, tensors, {sums.data<double>(), to_size(sums.numel())});
 }
 
-void trust_ratios(UpdateRule rule, double coefficient, double decay, double eps, const Array& sums,
-                  const Array& ratios) {
+void trust_ratios(UpdateRule rule, double coefficient, double decay, double eps, const Array& sums, Array& ratios) {
   HOLON_ON_DEVICE(sums, trust_ratios, rule, coefficient, decay, eps, sums, ratios);
   for (int64_t i = 0; i < ratios.numel(); ++i) {
     const double p = std::sqrt(sums.data<double>()[2 * i]), d = std::sqrt(sums.data<double>()[2 * i + 1]);
@@ -378,12 +377,12 @@ void trust_ratios(UpdateRule rule, double coefficient, double decay, double eps,
   }
 }
 
-void norms_into(NormKind kind, double p, std::span<const Array> arrays, const Array& sums) {
+void norms_into(NormKind kind, double p, std::span<const Array> arrays, Array& sums) {
   HOLON_ON_DEVICE(sums, norms_into, kind, p, arrays, sums);
   norms_of(kind, p, arrays, {sums.data<double>(), to_size(sums.numel())});
 }
 
-void clip_factor(NormKind kind, double p, double limit, bool wide, std::span<const Array> rows, const Array& result) {
+void clip_factor(NormKind kind, double p, double limit, bool wide, std::span<const Array> rows, Array& result) {
   HOLON_ON_DEVICE(result, clip_factor, kind, p, limit, wide, rows, result);
   const double nothing = kind == NormKind::kSmallest ? std::numeric_limits<double>::infinity() : 0;
   double norm = nothing;

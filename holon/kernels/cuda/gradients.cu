@@ -84,7 +84,7 @@ std::vector<Together> each(std::span<const Array> arrays, uint32_t written, cons
   return all;
 }
 
-void norms_into(NormKind kind, double p, std::span<const Array> arrays, const Array& sums) {
+void norms_into(NormKind kind, double p, std::span<const Array> arrays, Array& sums) {
   use_device_of(sums);
   const std::vector<Together> all = each(arrays, 0, "norm");
   double* to = sums.data<double>();
@@ -107,7 +107,7 @@ void norms_into(NormKind kind, double p, std::span<const Array> arrays, const Ar
 
 void norms_of(NormKind kind, double p, std::span<const Array> arrays, std::span<double> sums) {
   HOLON_CHECK(sums.size() == arrays.size(), "{} sums of {} tensors", sums.size(), arrays.size());
-  const Array found = Array::empty({static_cast<int64_t>(sums.size())}, float64, arrays[0].device);
+  Array found = Array::empty({static_cast<int64_t>(sums.size())}, float64, arrays[0].device);
   cuda::norms_into(kind, p, arrays, found);
   device_runtime()->copy_to_host(found.device.index, sums.data(), found.bytes(), sums.size_bytes());
 }
@@ -150,7 +150,7 @@ void clamp_all(std::span<const Array> arrays, double low, double high) {
   change_all<true>(arrays, 1, low, high, nullptr);
 }
 
-void clip_factor(NormKind kind, double p, double limit, bool wide, std::span<const Array> rows, const Array& result) {
+void clip_factor(NormKind kind, double p, double limit, bool wide, std::span<const Array> rows, Array& result) {
   use_device_of(result);
   HOLON_CHECK(rows.size() <= kMostNormRows, "a norm of {} placements' gradients", rows.size());
   Rows given{};

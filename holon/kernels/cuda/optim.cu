@@ -168,7 +168,7 @@ void update(UpdateRule rule, std::span<const UpdateTensor> tensors) {
   for (Update& u : all) u.finish();
 }
 
-void update_norms_into(UpdateRule rule, std::span<const UpdateTensor> tensors, const Array& sums) {
+void update_norms_into(UpdateRule rule, std::span<const UpdateTensor> tensors, Array& sums) {
   HOLON_CHECK(rule == UpdateRule::kSgd || rule == UpdateRule::kLamb, "optimizer: this rule takes no norms");
   HOLON_CHECK(sums.numel() == 2 * static_cast<int64_t>(tensors.size()), "{} sums of {} tensors", sums.numel(),
               tensors.size());
@@ -197,7 +197,7 @@ void update_norms_into(UpdateRule rule, std::span<const UpdateTensor> tensors, c
 }
 
 void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::span<double> sums) {
-  const Array found = Array::empty({static_cast<int64_t>(sums.size())}, float64, tensors[0].parameter.device);
+  Array found = Array::empty({static_cast<int64_t>(sums.size())}, float64, tensors[0].parameter.device);
   cuda::update_norms_into(rule, tensors, found);
   device_runtime()->copy_to_host(found.device.index, sums.data(), found.bytes(), sums.size_bytes());
 }
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 void trust_ratios(UpdateRule rule, double coefficient, double decay, double eps, const Array& sums,
-                  const Array& ratios) {
+                  Array& ratios) {
   use_device_of(sums);
   const int64_t n = ratios.numel();
   launch(ratios_of, blocks_for(n, kThreads), kThreads, 0, rule == UpdateRule::kLamb, coefficient, decay, eps,

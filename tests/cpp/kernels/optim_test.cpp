@@ -243,7 +243,7 @@ TEST(Optim, ClipsByNumbersInMemory) {
   for (double limit : {1.0, 100.0}) {
     fill(three, 3), fill(four, 4);
     const Array list[] = {three, four};
-    const Array found = make({1, 2}, float64), result = make({2}, float64);
+    Array found = make({1, 2}, float64), result = make({2}, float64);
     norms_into(NormKind::kSquares, 2, list, found);
     EXPECT_EQ(found.data<double>()[0], 45);
     EXPECT_EQ(found.data<double>()[1], 96);
@@ -256,7 +256,8 @@ TEST(Optim, ClipsByNumbersInMemory) {
     EXPECT_EQ(get(four, {1, 2}), 4 * factor);
   }
   // Rows of two ranks: numbers about a tensor are joined over the ranks first.
-  const Array rows = make({2, 3}, float64), result = make({2}, float64);
+  const Array rows = make({2, 3}, float64);
+  Array result = make({2}, float64);
   const double of_ranks[] = {1, 0, 5, 2, 0, 0};
   std::copy(std::begin(of_ranks), std::end(of_ranks), rows.data<double>());
   auto norm = [&](NormKind kind) {
@@ -287,7 +288,7 @@ TEST(Optim, UpdatesTakeScalesAndRatiosFromMemory) {
     UpdateTensor plain = made(0.75), scaled = made(3);
     scaled.gradient_scale = make({}, float64);
     fill(scaled.gradient_scale, 0.25);
-    const Array sums = make({2}, float64), ratio = make({1}, float64);
+    Array sums = make({2}, float64), ratio = make({1}, float64);
     std::vector<double> wanted(2);
     update_norms(rule, {&plain, 1}, wanted);
     update_norms_into(rule, {&scaled, 1}, sums);
