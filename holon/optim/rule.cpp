@@ -158,7 +158,6 @@ bool only_kernels(const Rule& rule, std::span<const Slot> slots) {
     if (spec != s.param.spec() || s.grad.spec() != spec) return false;
     if (uses_master(rule, s.param) && !s.master.defined()) return false;
     if (const Array& part = s.param.array(); has_norms(rule.kind) && part.defined()) {
-      // On the CPU kernels for norms would update states before the update is refused.
       if (part.device.is_host() || !norms_stay(spec) || (any && !(part.device == device))) return false;
       device = part.device;
       any = true;

@@ -310,6 +310,10 @@ void update_norms(UpdateRule rule, std::span<const UpdateTensor> tensors, std::s
       }))
     return;
   if (!tensors.empty()) HOLON_ON_DEVICE(tensors[0].parameter, update_norms, rule, tensors, sums);
+  if (the_update && !tensors.empty()) {  // before states are changed
+    the_update->fits = false;
+    return;
+  }
   HOLON_CHECK(rule == UpdateRule::kSgd || rule == UpdateRule::kLamb, "optimizer: this rule takes no norms");
   if (with_scaled_gradients(tensors, [&](std::span<const UpdateTensor> scaled) { update_norms(rule, scaled, sums); }))
     return;

@@ -11,12 +11,12 @@ rank, world = flow.env.get_rank(), flow.env.get_world_size()
 STEPS = 4
 
 
-def train(kind):
+def train(kind, rule, clipped):
     flow.manual_seed(3)
     place = flow.placement(kind, list(range(world)))
     net = nn.Sequential(nn.Linear(12, 32), nn.GELU(), nn.Dropout(0.2), nn.LayerNorm(32), nn.Linear(32, 5))
     net = net.to_global(place, flow.sbp.broadcast())
-    optimizer = flow.optim.AdamW(net.parameters(), lr=0.05)
+    optimizer = rule(net.parameters(), lr=0.05)
 
     class Step(nn.Graph):
         def __init__(self):
@@ -27,6 +27,8 @@ def train(kind):
         def build(self, x, y):
             loss = nn.functional.cross_entropy(self.net(x), y)
             loss.backward()
+            if clipped:
+                nn.utils.clip_grad_norm_(self.net.parameters(), 0.5)
             return loss
 
     step = Step()
@@ -41,8 +43,9 @@ def train(kind):
     return np.array(losses), [p.detach().numpy() for p in net.parameters()]
 
 
-cpu, toy = train("cpu"), train("toy")
-np.testing.assert_allclose(toy[0], cpu[0], rtol=1e-6)
-for a, b in zip(toy[1], cpu[1]):
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+for rule, clipped in ((flow.optim.AdamW, False), (flow.optim.AdamW, True), (flow.optim.LAMB, True)):
+    cpu, toy = train("cpu", rule, clipped), train("toy", rule, clipped)
+    np.testing.assert_allclose(toy[0], cpu[0], rtol=1e-6)
+    for a, b in zip(toy[1], cpu[1]):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 sys.stdout.write(f"rank {rank}: the same losses {toy[0].ravel()[[0, -1]]}\n")
