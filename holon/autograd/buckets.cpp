@@ -8,6 +8,7 @@
 #include "holon/base/settings.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/device/device_communicator.h"
+#include "holon/contract/contract.h"
 #include "holon/kernels/copy.h"
 #include "holon/tensor/node.h"
 
@@ -28,6 +29,13 @@ bool joinable(const boxing::Plan& plan) {
   for (Sbp s : plan.from()->nd_sbp)
     if (s.is_split()) return false;
   return plan.steps().size() == 1 && plan.steps()[0].kind == boxing::StepKind::kAllReduce;
+}
+
+// Whether small gradients of these layouts, the first of shape `one`, are summed as one tensor of shape `all`.
+bool travel_together(const GlobalSpec* from, const GlobalSpec* to, const Dims& one, const Dims& all, DType dtype) {
+  if (const auto frozen = contract::has_move(from, to, all, dtype)) return *frozen;
+  // A way of several steps might add in another order.
+  return joinable(boxing::plan(from, to, one, dtype)) && joinable(boxing::plan(from, to, all, dtype));
 }
 
 }  // namespace
@@ -63,6 +71,7 @@ bool GradientBuckets::take(TensorImpl& leaf, const Tensor& g) {
 
 void GradientBuckets::close() {
   let_go();
+  plan(*buckets_.back());
   if (buckets_.back()->device) {
     begin(*buckets_.back());
     works_.emplace_back();
@@ -81,21 +90,20 @@ void GradientBuckets::put(TensorImpl& leaf, const Tensor& g) {
   held_.insert(&leaf);
 }
 
-// On whichever thread: touches nothing but the bucket.
-void GradientBuckets::begin(Bucket& bucket) {
+void GradientBuckets::plan(Bucket& bucket) {
+  const contract::BackwardOf backward_of("leaf");
   auto& items = bucket.items;
   for (size_t i = 0; i < items.size();) {
-    Item& first = items[i];
+    const Item& first = items[i];
     if (first.summed) {
       ++i;
       continue;
     }
     const GlobalSpec *from = first.gradient.spec(), *to = first.leaf->spec;
     const DType dtype = first.gradient.dtype();
-    boxing::Plan plan = boxing::plan(from, to, first.gradient.shape(), dtype);
     size_t end = i + 1;
     int64_t together = first.gradient.numel();
-    if (bytes_of(first.gradient) < kSmallBytes && joinable(plan))
+    if (bytes_of(first.gradient) < kSmallBytes)
       for (; end < items.size(); ++end) {
         const Item& next = items[end];
         if (next.summed || next.gradient.spec() != from || next.leaf->spec != to || next.gradient.dtype() != dtype ||
@@ -103,21 +111,29 @@ void GradientBuckets::begin(Bucket& bucket) {
           break;
         together += next.gradient.numel();
       }
-    if (end > i + 1) {
-      plan = boxing::plan(from, to, {together}, dtype);
-      if (!joinable(plan)) {  // a way of several steps might add in another order
-        plan = boxing::plan(from, to, first.gradient.shape(), dtype);
-        end = i + 1;
-      }
+    Dims shape{together};
+    if (end == i + 1 || !travel_together(from, to, first.gradient.shape(), shape, dtype)) {
+      shape = first.gradient.shape();
+      end = i + 1;
     }
-    Sum sum{i, end, {}, {}};
+    const char* what = end == i + 1 ? "gradient" : "gradients together";
+    bucket.sums.push_back({i, end, contract::plan_move({what, from, to, shape, dtype}), {}, {}});
+    i = end;
+  }
+}
+
+// On whichever thread: touches nothing but the bucket.
+void GradientBuckets::begin(Bucket& bucket) {
+  auto& items = bucket.items;
+  for (Sum& sum : bucket.sums) {
+    const Item& first = items[sum.first];
     if (first.gradient.array().defined()) {
-      if (end == i + 1) {
+      if (sum.end == sum.first + 1) {
         sum.joined = kernels::contiguous(first.gradient.array());
       } else {
-        sum.joined = Array::empty({together}, dtype, from->placement.device());
+        sum.joined = Array::empty(sum.plan.shape(), sum.plan.dtype(), sum.plan.from()->placement.device());
         int64_t at = 0;
-        for (size_t k = i; k < end; ++k) {
+        for (size_t k = sum.first; k < sum.end; ++k) {
           const Array& part = items[k].gradient.array();
           Array place = piece(sum.joined, at, part.shape);
           kernels::copy(part, place);
@@ -127,10 +143,8 @@ void GradientBuckets::begin(Bucket& bucket) {
     }
     // Nothing follows the collective on the device where that is all of the plan.
     std::optional<comm::DeviceOverlapScope> beside;
-    if (bucket.device && joinable(plan)) beside.emplace();
-    sum.sum = boxing::execute(plan, sum.joined);
-    bucket.sums.push_back(std::move(sum));
-    i = end;
+    if (bucket.device && joinable(sum.plan)) beside.emplace();
+    sum.sum = boxing::execute(sum.plan, sum.joined);
   }
 }
 
@@ -163,6 +177,7 @@ void GradientBuckets::let_go() {
 void GradientBuckets::finish(const std::function<void(TensorImpl&, Tensor)>& add) {
   if (buckets_.empty()) return;
   // This thread has nothing else to do. (On all ranks the same bucket is the last one.)
+  plan(*buckets_.back());
   begin(*buckets_.back());
   if (std::any_of(buckets_.begin(), buckets_.end(), [](auto& b) { return b->device; }))
     comm::join_device_communication();

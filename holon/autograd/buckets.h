@@ -12,6 +12,7 @@
 #include <set>
 #include <vector>
 
+#include "holon/boxing/planner.h"
 #include "holon/comm/core/background.h"
 #include "holon/tensor/tensor.h"
 
@@ -39,6 +40,7 @@ class GradientBuckets {
   // Neighbours that travel together, or one alone.
   struct Sum {
     size_t first, end;
+    boxing::Plan plan;
     Array joined, sum;  // joined: what is summed, where it is a copy
   };
   struct Bucket {
@@ -48,6 +50,8 @@ class GradientBuckets {
     std::vector<Sum> sums;
   };
 
+  // Finds the sums, on the rank's own thread, for all of its plans are in the order of the program.
+  static void plan(Bucket& bucket);
   // Begins the sums, and gives each item its own. On devices they are there after join_device_communication().
   static void begin(Bucket& bucket);
   static void share_out(Bucket& bucket);

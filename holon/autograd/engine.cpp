@@ -12,6 +12,7 @@
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/executor.h"
+#include "holon/contract/contract.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
@@ -96,6 +97,7 @@ class Run {
       if (tracer_) tracer_->exchange_mark(node->mark);
       if (leave_for_later(*node, grads)) continue;
       tracing::Span span(node->name(), "gradient");
+      const contract::BackwardOf backward_of(node->name());
       TensorVec below = node->backward(grads);
       if (!retain_) node->free_saved();
       grads.clear();
@@ -254,7 +256,10 @@ class Run {
     if (capturing_ && !leaf_capture_.count(&leaf)) return;
     g = in_dtype(std::move(g), leaf.dtype);
     if (buckets_ && buckets_->take(leaf, g)) return;
-    if (leaf.spec && g.spec() != leaf.spec) g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
+    if (leaf.spec && g.spec() != leaf.spec) {
+      const contract::BackwardOf backward_of("leaf");
+      g = to_global(g, leaf.spec->placement, leaf.spec->nd_sbp);
+    }
     if (!leaf.meta || leaf.meta->hooks.empty()) return store(leaf, std::move(g));
     // A hook sees the sum over all uses, which only the walk's end completes.
     auto [at, fresh] = hooked_at_.try_emplace(&leaf, hooked_.size());

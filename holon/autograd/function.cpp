@@ -15,8 +15,8 @@ namespace holon::autograd {
 
 namespace {
 
-Tensor redistributed(const char* name, const Tensor& t, const GlobalSpec* to) {
-  return t.spec() == to ? t : redistribute_input(name, t, to, t.nd_sbp().has_split() && is_parameter(t));
+Tensor redistributed(const char* name, const Tensor& t, const GlobalSpec* to, const InputOf& input = {}) {
+  return t.spec() == to ? t : redistribute_input(name, t, to, input, t.nd_sbp().has_split() && is_parameter(t));
 }
 
 const GlobalSpec* with_sbps(const GlobalSpec* spec, const std::vector<Sbp>& sbps) {
@@ -166,7 +166,7 @@ std::vector<Tensor> run_on_parts(const FunctionCall& call, TensorVec& inputs) {
   int index = placement.index_of(Context::current().rank());
   TensorVec parts;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    inputs[i] = redistributed(call.name.c_str(), inputs[i], chosen.in[i]);
+    inputs[i] = redistributed(op.name(), inputs[i], chosen.in[i], {input_name(op, i), chosen.in});
     if (index >= 0) parts.push_back(Tensor::local(inputs[i].array()));
   }
   std::vector<Tensor> given;

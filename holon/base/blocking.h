@@ -13,6 +13,8 @@ struct BlockingHooks {
   void (*poll)() = nullptr;
   // Writes where the user's program is, e.g. "train.py:31", ended by a 0; "" where it is not known.
   void (*where)(char* text, size_t size) = nullptr;
+  // Writes the name of the function that this line is in, with its class: "Block.forward".
+  void (*function)(char* text, size_t size) = nullptr;
   // Writes this thread's stack in the host language to a file. Called in a signal handler: no locks, no allocation.
   void (*dump_stack)(int fd) = nullptr;
 };

@@ -17,6 +17,8 @@ constexpr Setting kTable[] = {
     {"HOLON_CHECK", "0",
      "1 checks that values passed as broadcast, or to tensor() with a placement, are equal on every rank."},
     {"HOLON_COMM_TIMEOUT_S", "300", "Seconds after which a collective that a rank has not joined raises an error."},
+    {"HOLON_CONTRACT", "", "File of a contract that the program is held to: its boxings are those of the file."},
+    {"HOLON_CONTRACT_RECORD", "", "File that the program's boxings are written to as a contract, when it ends."},
     {"HOLON_CUDA_GRAPHS", "1",
      "1 lets nn.Graph record a step's work on a cuda device and launch it as one CUDA graph, 0 launches every kernel "
      "separately."},

@@ -22,6 +22,11 @@ int source_of(const GlobalSpec& spec, int index) {
   return static_cast<int>(source);
 }
 
+// What the rank at `index` takes from another, in elements.
+int64_t taken_by(const GlobalSpec& spec, const Dims& shape, int index) {
+  return source_of(spec, index) == index ? 0 : region_of(shape, spec.placement, spec.nd_sbp, index).shape.numel();
+}
+
 Array on_host(const Array& a) {
   if (a.device.is_host()) return a;
   Array copy = Array::empty(a.shape, a.dtype);
@@ -40,9 +45,8 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
   const int index = p.index_of(Context::current().rank()), source = source_of(*spec, index);
   const comm::PullsByMember pulls(index, [&](int member) {
     std::vector<comm::Pull> all;
-    const int64_t count = region_of(shape, p, spec->nd_sbp, member).shape.numel();
-    if (const int from = source_of(*spec, member); from != member && count > 0)
-      all.push_back(comm::row_pull({from}, 0, 0, count));
+    if (const int64_t count = taken_by(*spec, shape, member))
+      all.push_back(comm::row_pull({source_of(*spec, member)}, 0, 0, count));
     return all;
   });
   const bool takes = source != index;
@@ -59,6 +63,13 @@ Array agree_on_value(const Array& mine, const GlobalSpec* spec, const Dims& shap
                    rank_text(), at_index(p.ranks(), source), mine.shape);
   }
   return taken;
+}
+
+std::vector<int64_t> agreed_bytes(const GlobalSpec& spec, const Dims& shape, DType dtype) {
+  std::vector<int64_t> bytes;
+  for (int i = 0; i < spec.placement.size(); ++i)
+    bytes.push_back(taken_by(spec, shape, i) * static_cast<int64_t>(size_bytes(dtype)));
+  return bytes;
 }
 
 }  // namespace holon::boxing

@@ -71,16 +71,17 @@ std::string BoxingEvent::str() const {
 
 BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
                            DType dtype) {
-  BoxingEvent e{op, from, to, shape, dtype};
-  if (from != to) {
-    Plan p = plan(from, to, shape, dtype);
-    e.bytes = p.read_bytes(Context::current().rank());
-    e.max_bytes = p.max_read_bytes();
-    if (auto line = blocking_hooks().where) {
-      char text[256];
-      line(text, sizeof text);
-      e.site = text;
-    }
+  return from == to ? BoxingEvent{op, from, to, shape, dtype} : implicit_event(op, plan(from, to, shape, dtype));
+}
+
+BoxingEvent implicit_event(const char* op, const Plan& plan) {
+  BoxingEvent e{op, plan.from(), plan.to(), plan.shape(), plan.dtype()};
+  e.bytes = plan.read_bytes(Context::current().rank());
+  e.max_bytes = plan.max_read_bytes();
+  if (auto line = blocking_hooks().where) {
+    char text[256];
+    line(text, sizeof text);
+    e.site = text;
   }
   return e;
 }

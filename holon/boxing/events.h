@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "holon/array/dtype.h"
+#include "holon/boxing/planner.h"
 #include "holon/global/spec.h"
 
 namespace holon::boxing {
@@ -41,9 +42,10 @@ struct BoxingEvent {
   std::string str() const;
 };
 
-// The event of a boxing by its plan.
+// The event of a boxing by its plan, which is looked up if it is not given.
 BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
                            DType dtype);
+BoxingEvent implicit_event(const char* op, const Plan& plan);
 
 // To be called before the boxing, on every rank. Errors: under Policy::kRaise, if any rank reads bytes and the event is
 // not inside a kernel.

@@ -35,7 +35,8 @@ std::string read_text(const Step& s) {
   return text;
 }
 
-// "0->1, 1->0: 24 bytes; 2->1: 12 bytes".
+}  // namespace
+
 std::string links_text(const std::vector<Link>& links) {
   if (links.empty()) return "none";
   std::map<int64_t, std::vector<const Link*>, std::greater<>> by_bytes;
@@ -55,8 +56,6 @@ std::string links_text(const std::vector<Link>& links) {
   }
   return text;
 }
-
-}  // namespace
 
 std::string Plan::str() const {
   std::string text = fmt::format("{} -> {}, {} {}: ", *from(), *to(), holon::name(dtype()), shape());

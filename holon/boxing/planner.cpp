@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/fork.h"
@@ -120,6 +121,10 @@ std::vector<Link> Plan::links() const {
 
 namespace {
 
+struct PlannerCalls {
+  int64_t n = 0;
+};
+
 uint64_t fingerprint(const Step& s, size_t number, const Dims& shape, DType dtype) {
   return hash_text(fmt::format("{} {} {} {} {} {} {}", s.label, s.from->placement, s.to->placement, number, shape,
                                static_cast<int>(dtype), s.two_phase));
@@ -134,9 +139,36 @@ void check_ends(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
   check_nd_sbp(shape, to->placement, to->nd_sbp, "boxing");
 }
 
-// path: the specs along the plan, both ends included; empty where nothing changes.
-Plan plan_along(const std::vector<const GlobalSpec*>& path, const GlobalSpec* from, const GlobalSpec* to,
-                const Dims& shape, DType dtype, const Machine& machine) {
+int64_t elements_read(const Transfer& t, bool two_phase) {
+  int64_t n = 0;
+  auto count = [&](const std::vector<Pull>& pulls) {
+    for (auto& pull : pulls)
+      for (int owner : pull.owners) n += owner == t.me ? 0 : pull.shape.numel();
+  };
+  if (!two_phase) {
+    count(t.pulls);
+  } else {
+    count(t.sums);
+    count(t.shares);
+  }
+  return n;
+}
+
+// The step goes in as many phases as the path says, whatever the price prefers.
+void set_phases(Step& s, bool two_phase, const Dims& shape, DType dtype, const HostMap& hosts) {
+  s.two_phase = two_phase;
+  const auto ranks = s.to->placement.ranks();
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    Transfer t = transfer_of(*s.from, *s.to, shape, ranks[i], hosts);
+    if (two_phase) split_in_phases(t);
+    s.read_bytes[i] = elements_read(t, two_phase) * static_cast<int64_t>(size_bytes(dtype));
+  }
+}
+
+// path: the specs along the plan, both ends included; empty where nothing changes. phases: how each step goes, instead
+// of the cheaper way.
+Plan make_plan(const std::vector<const GlobalSpec*>& path, const GlobalSpec* from, const GlobalSpec* to,
+               const Dims& shape, DType dtype, const Machine& machine, std::span<const PathStep> phases = {}) {
   auto data = std::make_shared<Plan::Data>();
   data->from = from;
   data->to = to;
@@ -154,7 +186,11 @@ Plan plan_along(const std::vector<const GlobalSpec*>& path, const GlobalSpec* fr
       s.from = path[i];
       s.to = path[i + 1];
       EdgeDetails details;
-      Edge e = *pricer.price(layouts[i], layouts[i + 1], {i == 0, i + 2 == path.size()}, &details);
+      const auto priced = pricer.price(layouts[i], layouts[i + 1], {i == 0, i + 2 == path.size()}, &details);
+      if (!priced)
+        fail_value("boxing: no step leads from {} to {}. Name the layouts between, or leave the way to the planner.",
+                   *s.from, *s.to);
+      const Edge& e = *priced;
       s.read_bytes = std::move(details.read_bytes);
       transfers.push_back(std::move(details.transfers));
       s.kind = e.kind;
@@ -162,6 +198,10 @@ Plan plan_along(const std::vector<const GlobalSpec*>& path, const GlobalSpec* fr
       s.predicted_s = e.predicted_s;
       s.out_bytes = e.out_bytes;
       s.host_bytes = e.host_bytes;
+      if (i < phases.size() && phases[i].two_phase != s.two_phase) {
+        set_phases(s, phases[i].two_phase, shape, dtype, machine.hosts);
+        transfers.back().clear();
+      }
       s.label = fmt::format("{} {} -> {}", name(s.kind), s.from->nd_sbp, s.to->nd_sbp);
       s.fingerprint = fingerprint(s, i, shape, dtype);
       data->predicted_s += s.predicted_s;
@@ -189,15 +229,40 @@ Plan plan_along(const std::vector<const GlobalSpec*>& path, const GlobalSpec* fr
 
 Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Machine& machine) {
   check_ends(from, to, shape, dtype);
-  return plan_along(from == to ? std::vector<const GlobalSpec*>{} : cheapest_path(from, to, shape, dtype, machine),
-                    from, to, shape, dtype, machine);
+  ++Context::current().part<PlannerCalls>().n;
+  return make_plan(from == to ? std::vector<const GlobalSpec*>{} : cheapest_path(from, to, shape, dtype, machine), from,
+                   to, shape, dtype, machine);
 }
 
 Plan direct_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
   check_ends(from, to, shape, dtype);
-  return plan_along(from == to ? std::vector<const GlobalSpec*>{} : std::vector{from, to}, from, to, shape, dtype,
-                    *machine());
+  return make_plan(from == to ? std::vector<const GlobalSpec*>{} : std::vector{from, to}, from, to, shape, dtype,
+                   *machine());
 }
+
+Plan plan_along(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
+                std::span<const PathStep> path, const Machine& machine) {
+  check_ends(from, to, shape, dtype);
+  std::vector<const GlobalSpec*> specs;
+  if (!path.empty()) specs.push_back(from);
+  for (auto& step : path) {
+    if (step.to->placement != from->placement && step.to->placement != to->placement)
+      fail_value("boxing: a path from {} to {} passes {}, which is on ranks of neither.", *from, *to, *step.to);
+    check_nd_sbp(shape, step.to->placement, step.to->nd_sbp, "boxing");
+    specs.push_back(step.to);
+  }
+  if (path.empty() ? from != to : path.back().to != to)
+    fail_value("boxing: a path from {} to {} ends at {}.", *from, *to, path.empty() ? *from : *path.back().to);
+  return make_plan(specs, from, to, shape, dtype, machine, path);
+}
+
+std::vector<PathStep> path_of(const Plan& plan) {
+  std::vector<PathStep> path;
+  for (auto& s : plan.steps()) path.push_back({s.to, s.two_phase});
+  return path;
+}
+
+int64_t planner_calls() { return Context::current().part<PlannerCalls>().n; }
 
 namespace {
 
@@ -330,6 +395,7 @@ const Machine* machine_of_one() {
 Plan plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
   static auto* cache = new PlanCache;  // never destroyed: threads may outlive main()
   static thread_local Recent recent;
+  ++Context::current().part<PlannerCalls>().n;
   // Where one rank keeps all, there is no choice, and nobody to agree with on what it costs.
   const bool alone = from->placement == to->placement && from->placement.size() == 1;
   Key key{from, to, alone ? machine_of_one() : machine(), shape, dtype};

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,22 @@ inline Plan find_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& 
 // The plan of a single move, whatever it costs: no rank reads an element that it has, or one twice. Errors as above;
 // Pre: `to` has no partial sums.
 Plan direct_plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
+
+// One step of a path: where it leads, and whether an all_reduce goes in two phases.
+struct PathStep {
+  const GlobalSpec* to;
+  bool two_phase = false;
+  bool operator==(const PathStep&) const = default;
+};
+// The plan that takes this path, priced for the machine; no search. Errors: as above; a path that does not end at `to`,
+// or has a step that is not one (ValueError).
+Plan plan_along(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype,
+                std::span<const PathStep> path, const Machine& machine);
+// The path that a plan takes.
+std::vector<PathStep> path_of(const Plan& plan);
+
+// How often this rank has asked the planner: plan(), cost() and find_plan(), whether the answer was cached or not.
+int64_t planner_calls();
 
 // Predicted seconds of the plan; 0 where nothing changes, a small positive number for a mere view.
 double cost(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);

@@ -109,6 +109,8 @@ class PreparedBatch {
   int64_t in_elements() const;  // of the whole buffers, gaps between parts included
   int64_t out_elements() const;
   int64_t read_bytes() const;
+  // The same of every rank of the target, in its placement's order.
+  std::vector<int64_t> all_read_bytes() const;
 
   // Collective where communicates(), and between the same ranks as the step. in and out: contiguous, of in_elements()
   // and out_elements() elements; undefined where this rank has no part. They may be one where in_place(), and may not

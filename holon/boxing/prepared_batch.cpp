@@ -127,6 +127,24 @@ struct PreparedBatch::Data {
     read_bytes = pulls->elements_read(me) * static_cast<int64_t>(item());
   }
 
+  int64_t read_bytes_of(int of_rank, const HostMap& hosts) const {
+    int64_t elements = 0;
+    if (in_place) {
+      const std::vector<int> group = addend_ranks(*from, fixed_axes(*from, *to), of_rank);
+      const auto place = static_cast<int>(std::find(group.begin(), group.end(), of_rank) - group.begin());
+      const int64_t all = layout_of(*from, of_rank).elements;
+      elements = comm::RowPulls(comm::RowPulls::Kind::kAllReduce, static_cast<int>(group.size()), place,
+                                std::span(&all, 1), dtype)
+                     .elements_read(place);
+    } else {
+      std::vector<int> theirs;
+      int place = -1;
+      for (const comm::Pull& p : pulls_of(of_rank, hosts, &theirs, &place))
+        for (int owner : p.owners) elements += owner == place ? 0 : p.shape.numel();
+    }
+    return elements * static_cast<int64_t>(item());
+  }
+
   void bind() {
     const Context* here = &Context::current();
     if (bound == here) return;
@@ -193,6 +211,12 @@ int64_t PreparedBatch::in_elements() const { return data_->in.elements; }
 int64_t PreparedBatch::out_elements() const { return data_->out.elements; }
 int64_t PreparedBatch::read_bytes() const { return data_->read_bytes; }
 void PreparedBatch::bind() const { data_->bind(); }
+
+std::vector<int64_t> PreparedBatch::all_read_bytes() const {
+  std::vector<int64_t> bytes;
+  for (int r : data_->to->placement.ranks()) bytes.push_back(data_->read_bytes_of(r, machine()->hosts));
+  return bytes;
+}
 
 void PreparedBatch::run(const Array& in, const Array& out) const {
   Data& d = *data_;

@@ -15,6 +15,7 @@
 #include "holon/boxing/planner.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/core/context_handoff.h"
+#include "holon/contract/contract.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/draw_seed.h"
 #include "holon/dispatch/local_call.h"
@@ -348,13 +349,16 @@ std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::
         const uint32_t bit = 1u << std::min<size_t>(i, 31);
         c->redistributed |= bit;
         if (!specs[i]->nd_sbp.has_partial() &&
-            boxing::plan(specs[i], c->signature.in[i], metas[i].shape, metas[i].dtype).max_read_bytes() == 0)
+            contract::plan_of(specs[i], c->signature.in[i], metas[i].shape, metas[i].dtype).max_read_bytes() == 0)
           c->cut |= bit;
       }
   }
   c->local = local_call(metas, c->signature.in, c->out, c->signature.out, Context::current().rank());
   return c;
 }
+
+// The layouts that calls take are those of a contract while one is in force.
+static const bool kForgets = (contract::on_change([] { Context::current().part<CallCache>().entries.clear(); }), true);
 
 CachedCall* find(const CallCache& cache, const CallKey& key) {
   auto [begin, end] = cache.entries.equal_range(key.hash);
@@ -393,7 +397,12 @@ boxing::BoxingEvent read_inside(const OpDef& op, const ChosenSignature& signatur
   for (size_t i = 0; i < inputs.size(); ++i) {
     const GlobalSpec *from = signature.in[i], *to = signature.read_as[i];
     if (from == to) continue;
-    boxing::BoxingEvent e = boxing::implicit_event(op.name(), from, to, inputs[i].shape(), inputs[i].dtype());
+    const Tensor& x = inputs[i];
+    boxing::BoxingEvent e =
+        boxing::implicit_event(op.name(),
+                               tracer() ? boxing::plan(from, to, x.shape(), x.dtype())
+                                        : contract::plan_move({op.name(), from, to, x.shape(), x.dtype(),
+                                                               contract::Why::kInside, input_name(op, i)}));
     if (all)
       all->bytes += e.bytes, all->max_bytes += e.max_bytes;
     else
@@ -415,7 +424,7 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Sc
       const GlobalSpec* to = call.signature.in[i];
       if (!t.defined() || t.spec() == to) continue;
       const bool parameter = t.nd_sbp().has_split() && is_parameter(t);
-      Tensor redistributed = redistribute_input(op.name(), t, to, parameter);
+      Tensor redistributed = redistribute_input(op.name(), t, to, {input_name(op, i), call.signature.in}, parameter);
       // Backward keeps a parameter as it is stored, and redistributes it again if it must: a copy would live until
       // then. What comes from outside and is only cut (a table that every rank has) may be wanted whole there.
       const bool cut = call.cut >> std::min<size_t>(i, 31) & 1;

@@ -5,6 +5,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
+#include "holon/contract/contract.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/on_device.h"
 #include "holon/dispatch/record.h"
@@ -122,7 +123,7 @@ void write_symbolic(Tracer& trace, const char* op, const Tensor& self, const Ten
     a.push_dtype(self.dtype());
     value = dispatch_one(op::cast, {value}, a);
   }
-  if (self.is_global() && value.spec() != self.spec()) value = redistribute_input(op, value, self.spec());
+  if (self.is_global() && value.spec() != self.spec()) value = redistribute_input(op, value, self.spec(), {});
   trace.write(op, self, value);
   take_place_on_tape(self, value);
 }
@@ -171,7 +172,9 @@ void write_in_place(const char* op, const Tensor& self, const Tensor& result) {
     return write_symbolic(*trace, op, self, result);
   Array value = result.array();
   if (self.is_global() && result.spec() != self.spec())
-    value = boxing::redistribute(result.spec(), self.spec(), self.shape(), result.dtype(), value);
+    value = boxing::execute(
+        contract::plan_move({op, result.spec(), self.spec(), self.shape(), result.dtype(), contract::Why::kWritten}),
+        value);
   if (self.array().defined()) {
     kernels::copy(value, self.impl()->array);
     ++self.array().storage->version;

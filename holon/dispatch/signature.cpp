@@ -10,7 +10,9 @@
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/boxing/planner.h"
+#include "holon/contract/contract.h"
 #include "holon/cost/machine.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon {
 
@@ -80,7 +82,7 @@ class Chooser {
   }
 
   ChosenSignature run() {
-    if (!matches_as_is()) {
+    if (!matches(specs_as_they_are()) && !matches_contract()) {
       search(0);
       HOLON_CHECK(!candidates_.empty(), "op {} has no signature that can be reached", op_.name());
       choose();
@@ -123,12 +125,32 @@ class Chooser {
   }
 
   // Inputs that fit a signature as they are run as they are, at no cost.
-  bool matches_as_is() {
+  std::vector<NdSbp> specs_as_they_are() const {
+    std::vector<NdSbp> sbps;
+    for (auto* s : specs_) sbps.push_back(s ? s->nd_sbp : NdSbp());
+    return sbps;
+  }
+
+  // A contract in force decides, if it knows the call. Of several calls that it knows the planner finds the right one,
+  // as it did when they were recorded.
+  bool matches_contract() {
+    if (tracer()) return false;
+    Pick pick;
+    for (auto& targets : contract::frozen_inputs(op_.name(), specs_)) {
+      if (!matches(targets)) continue;
+      if (!pick.empty()) return false;
+      pick = best_;
+    }
+    return !pick.empty();
+  }
+
+  // Whether a signature takes inputs of these layouts, which becomes the best one.
+  bool matches(const std::vector<NdSbp>& sbps) {
     for (int a = 0; a < n_axes_; ++a) {
       const Signature* found = nullptr;
       for (auto& s : signatures_) {
         bool fits = true;
-        for (size_t i = 0; i < in_.size() && fits; ++i) fits = !specs_[i] || specs_[i]->nd_sbp[a] == s.in[i];
+        for (size_t i = 0; i < in_.size() && fits; ++i) fits = !specs_[i] || sbps[i][a] == s.in[i];
         if (fits) {
           found = &s;
           break;

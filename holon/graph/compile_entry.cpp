@@ -8,7 +8,9 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
+#include "holon/contract/contract.h"
 #include "holon/dispatch/autocast.h"
+#include "holon/graph/contract_entries.h"
 #include "holon/graph/graph_entry.h"
 #include "holon/nn/module_access.h"
 
@@ -234,6 +236,15 @@ graph::Graph GraphCore::capture(std::span<const Tensor> inputs) {
   return std::move(capture_entry(inputs, 0)->captured[0]);
 }
 
+// A contract knows the graph by its name and inputs.
+void GraphCore::note_in_contract(const Entry& e) const {
+  std::string inputs;
+  for (auto& in : e.inputs)
+    inputs += fmt::format("{}{} {}{}", inputs.empty() ? "" : ", ", holon::name(in.dtype), in.shape,
+                          in.spec ? " " + contract::text_of(*in.spec) : "");
+  contract::note_graph(fmt::format("{}({})", name(), inputs), graph::contract_entries(e.step->graph()));
+}
+
 std::unique_ptr<GraphCore::Entry> GraphCore::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
   claim_parameters();
   if (config.stages() > 1) cut_into_stages(inputs);
@@ -253,6 +264,7 @@ std::unique_ptr<GraphCore::Entry> GraphCore::compile_entry(std::span<const Tenso
   compile_options(&options);
   auto e = capture_entry(inputs, variant);
   e->step = std::make_unique<graph::Step>(e->captured, e->variant_of, options);
+  if (contract::is_watching()) note_in_contract(*e);
   for (auto& captured : e->captured)
     for (auto& x : captured.externals) e->externals.emplace_back(x.tensor);
   for (size_t u = 0; u < e->links.size(); ++u) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -11,9 +12,11 @@
 #include "holon/base/settings.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
+#include "holon/contract/contract.h"
 #include "holon/cost/machine.h"
 #include "holon/ops/sequence_shares.h"
 #include "holon/ops/to_global.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::ops {
 
@@ -43,7 +46,7 @@ struct Choice {
 
 Tensor moved(const Tensor& x, const GlobalSpec* to, const char* op) {
   if (x.spec() == to) return x;
-  boxing::record_implicit(boxing::implicit_event(op, x.spec(), to, x.shape(), x.dtype()));
+  boxing::record_implicit(boxing::implicit_event(op, contract::plan_of(x.spec(), to, x.shape(), x.dtype())));
   return to_global(x, to->placement, to->nd_sbp);
 }
 
@@ -62,7 +65,25 @@ bool sequence_is_split(const SequenceCall& c) {
   return any;
 }
 
+namespace {
+
+// What a contract in force has for the call; what is chosen becomes a part of one that is recorded.
+const Choice* frozen(std::span<const Choice> choices, const char* op) {
+  if (tracer()) return nullptr;
+  const auto name = contract::frozen_choice(op);
+  const auto found = std::find_if(choices.begin(), choices.end(), [&](auto& x) { return name == x.name; });
+  return found == choices.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
 SequenceAttention choose_sequence_attention(const SequenceCall& c, const char* op) {
+  static constexpr Choice kNamed[] = {
+      {"ring", SequenceAttention::kRing}, {"heads", SequenceAttention::kHeads}, {"gather", SequenceAttention::kGather}};
+  if (const Choice* choice = frozen(kNamed, op)) {
+    contract::note_choice(op, choice->name);
+    return choice->what;
+  }
   const Dims &q = c.query.shape(), &k = c.key.shape(), &v = c.value.shape(), &grid = c.query.placement().hierarchy();
   const MachineCosts& m = machine_costs();
   int64_t n = 1, split_heads = 1, others = 1;
@@ -128,6 +149,7 @@ SequenceAttention choose_sequence_attention(const SequenceCall& c, const char* o
     for (auto& x : choices) text += fmt::format(" {} {:.3g} s,", x.name, x.seconds);
     log::line(log::Channel::kDispatch, text + " takes " + best->name);
   }
+  if (!tracer()) contract::note_choice(op, best->name);
   return best->what;
 }
 

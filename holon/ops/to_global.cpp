@@ -10,6 +10,7 @@
 #include "holon/base/index.h"
 #include "holon/boxing/agree.h"
 #include "holon/boxing/executor.h"
+#include "holon/contract/contract.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
 #include "holon/kernels/copy.h"
@@ -37,7 +38,8 @@ NdSbp without_partial(const NdSbp& sbp) {
 Tensor redistributed(const Tensor& x, const GlobalSpec* to) {
   if (x.spec() == to) return x;
   if (Tracer* trace = tracer()) return trace->redistribute(x, to, true);
-  return Tensor::global(boxing::redistribute(x.spec(), to, x.shape(), x.dtype(), x.array()), x.shape(), x.dtype(), to);
+  const boxing::Plan plan = contract::plan_move({"to_global", x.spec(), to, x.shape(), x.dtype()});
+  return Tensor::global(boxing::execute(plan, x.array()), x.shape(), x.dtype(), to);
 }
 
 class Function : public Node {
@@ -173,6 +175,7 @@ Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) 
   if (Tracer* trace = tracer()) {
     out = trace->agree(x, shape, spec);
   } else {
+    contract::note_local(spec, shape, dtype);
     if (member) part = boxing::agree_on_value(part, spec, shape);
     out = Tensor::global(member ? part : Array(), shape, dtype, spec);
   }

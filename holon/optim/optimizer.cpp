@@ -8,6 +8,7 @@
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
+#include "holon/contract/contract.h"
 #include "holon/kernels/copy.h"
 
 namespace holon::optim {
@@ -84,6 +85,7 @@ void Optimizer::step() {
     update(g.rule, g.slots);
     for (Slot& s : g.slots) s.grad = {};
   }
+  contract::end_step();
 }
 
 Tensor Optimizer::step(const std::function<Tensor()>& closure) {

@@ -35,7 +35,7 @@ from . import _faults as _faults  # noqa: E402
 _C.set_package_folders([folder for folder in _sys.path if folder])
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
-from .boxing import boxing_policy, explain
+from .boxing import boxing_policy, contract, explain
 from ._visualize import visualize
 from .limits import finfo, iinfo
 

@@ -8,7 +8,10 @@ from ._programs import find_program
 
 def main():
     path = find_program("holon")
-    os.execv(path, [path, *sys.argv[1:]])
+    args = sys.argv[1:]
+    if args[:1] == ["contract"] and args[1:2] in (["record"], ["check"]) and any(a.endswith(".py") for a in args):
+        args[2:2] = ["--python", sys.executable]
+    os.execv(path, [path, *args])
 
 
 if __name__ == "__main__":

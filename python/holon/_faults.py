@@ -36,6 +36,7 @@ def _install():
     def excepthook(kind, value, traceback):
         # At a prompt the program goes on after an error.
         if not hasattr(sys, "ps1"):
+            _C.contract_abandon()
             try:
                 _C.abort_world(reason(kind, value, traceback))
             except Exception:  # whatever is wrong with the world, the exception itself is what matters

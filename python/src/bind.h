@@ -117,6 +117,7 @@ void bind_data(nb::module_& m);  // tensor(), as_tensor()
 void bind_autograd(nb::module_& m);
 void bind_ranks(nb::module_& m);
 void bind_boxing(nb::module_& m);
+void bind_contract(nb::module_& m);
 void bind_random(nb::module_& m);
 void bind_optim(nb::module_& m);
 void bind_readers(nb::module_& m);

@@ -41,6 +41,7 @@ NB_MODULE(_C, m) {
   bind_data(m);
   bind_autograd(m);
   bind_boxing(m);
+  bind_contract(m);
   bind_random(m);
   bind_optim(m);
   bind_float8(m);

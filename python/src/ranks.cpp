@@ -56,31 +56,62 @@ void look_at_signals() {
   Py_DECREF(result);
 }
 
-// The line of the innermost frame that is the user's. A thread of the core's own has none.
+// The innermost frame that is the user's, and its code; none on a thread of the core's own. Pre: the lock is held.
+struct UserFrame {
+  nb::object frame, code;
+  const char* file = nullptr;
+};
+UserFrame user_frame(PyThreadState* thread) {
+  UserFrame u;
+  u.frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(thread)));
+  while (u.frame.ptr()) {
+    auto* f = reinterpret_cast<PyFrameObject*>(u.frame.ptr());
+    u.code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(f)));
+    u.file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(u.code.ptr())->co_filename);
+    if (!u.file) PyErr_Clear();
+    if (u.file && is_users_file(u.file)) return u;
+    u.frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
+  }
+  return {};
+}
+
+PyThreadState* python_thread() { return Py_IsInitialized() ? PyGILState_GetThisThreadState() : nullptr; }
+
 void user_line(char* text, size_t size) {
   text[0] = 0;
-  if (!Py_IsInitialized()) return;
-  PyThreadState* thread = PyGILState_GetThisThreadState();
+  PyThreadState* thread = python_thread();
   if (!thread) return;
   nb::gil_scoped_acquire gil;
-  nb::object frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(thread)));
-  while (frame.ptr()) {
-    auto* f = reinterpret_cast<PyFrameObject*>(frame.ptr());
-    nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(f)));
-    const char* file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code.ptr())->co_filename);
-    if (!file) PyErr_Clear();
-    if (file && is_users_file(file)) {
-      const std::string line = ":" + std::to_string(PyFrame_GetLineNumber(f));
-      // The end of a long path says more than its beginning.
-      std::string_view shown(file), cut;
-      if (shown.size() + line.size() + 1 > size)
-        cut = "...", shown.remove_prefix(shown.size() + line.size() + 4 - size);
-      std::snprintf(text, size, "%.*s%.*s%s", static_cast<int>(cut.size()), cut.data(), static_cast<int>(shown.size()),
-                    shown.data(), line.c_str());
-      return;
-    }
-    frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
-  }
+  const UserFrame u = user_frame(thread);
+  if (!u.file) return;
+  char line[16];
+  const int length =
+      std::snprintf(line, sizeof line, ":%d", PyFrame_GetLineNumber(reinterpret_cast<PyFrameObject*>(u.frame.ptr())));
+  // The end of a long path says more than its beginning.
+  std::string_view shown(u.file), cut;
+  if (shown.size() + to_size(length) + 1 > size)
+    cut = "...", shown.remove_prefix(shown.size() + to_size(length) + 4 - size);
+  std::snprintf(text, size, "%.*s%.*s%s", static_cast<int>(cut.size()), cut.data(), static_cast<int>(shown.size()),
+                shown.data(), line);
+}
+
+void user_function(char* text, size_t size) {
+  text[0] = 0;
+  PyThreadState* thread = python_thread();
+  if (!thread) return;
+  nb::gil_scoped_acquire gil;
+  const UserFrame u = user_frame(thread);
+  if (!u.file) return;
+#if PY_VERSION_HEX >= 0x030B0000
+  PyObject* name = reinterpret_cast<PyCodeObject*>(u.code.ptr())->co_qualname;
+#else
+  PyObject* name = reinterpret_cast<PyCodeObject*>(u.code.ptr())->co_name;
+#endif
+  const char* utf8 = PyUnicode_AsUTF8(name);
+  if (utf8)
+    std::snprintf(text, size, "%s", utf8);
+  else
+    PyErr_Clear();
 }
 
 // CPython writes a thread's frames without its lock, for faulthandler; where it does not export the function there is
@@ -219,7 +250,7 @@ class Handoff {
 void bind_ranks(nb::module_& m) {
   using namespace nb::literals;
   dump_traceback = reinterpret_cast<decltype(dump_traceback)>(dlsym(RTLD_DEFAULT, "_Py_DumpTraceback"));
-  set_blocking_hooks({release_lock, take_lock, look_at_signals, user_line, dump_stack});
+  set_blocking_hooks({release_lock, take_lock, look_at_signals, user_line, user_function, dump_stack});
   m.def(
       "add_package_folder", [](const std::string& path) { package_folders().push_back(path); }, "path"_a,
       "Adds a folder whose files are not part of the user's program: errors show the line that called into it.");

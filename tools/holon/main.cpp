@@ -6,11 +6,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "contract.h"
 #include "holon/base/error.h"
 #include "holon/checkpoint/formats/huggingface.h"
 #include "holon/checkpoint/tools.h"
@@ -103,7 +105,8 @@ int check_op(const Arguments& a) {
 int run(int argc, char** argv) {
   CLI::App app(
       "Holon's command: holon checkpoint looks at checkpoints and converts them, holon check-op proves the ops of a "
-      "library. Programs with several ranks are started by holon-launch.",
+      "library, holon contract records what a program moves between ranks. Programs with several ranks are started by "
+      "holon-launch.",
       "holon");
   app.require_subcommand(1);
   auto* checkpoints = app.add_subcommand("checkpoint",
@@ -146,6 +149,8 @@ int run(int argc, char** argv) {
   checked->add_option("--sample", a.samples,
                       "A call to check, as \"sum [5, 3]; dim=[0]\"; can be repeated. Drawn from the schema otherwise");
   checked->callback([&command] { command = check_op; });
+  std::function<int()> contract_command;
+  add_contract_commands(app, &contract_command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& e) {
@@ -155,7 +160,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     fail_value("{}. Add --help for the commands and options.", e.what());
   }
-  return command(a);
+  return contract_command ? contract_command() : command(a);
 }
 
 }  // namespace

@@ -2,10 +2,11 @@
 
 from .. import _C
 
-__all__ = ["boxing_policy", "counters", "events", "explain", "parameter_policy"]
+__all__ = ["boxing_policy", "contract", "counters", "events", "explain", "parameter_policy"]
 
 boxing_policy = _C.boxing_policy
 parameter_policy = _C.parameter_policy
+contract = _C.contract
 
 
 class Explanation(str):

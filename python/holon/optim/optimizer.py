@@ -136,6 +136,7 @@ class Optimizer:
         with no_grad():
             for group in self.param_groups:
                 self._update(group)
+        _C.contract_end_step()
         return loss
 
     def _update(self, group):

@@ -1,0 +1,124 @@
+// A program's communication, recorded in a file that people review, and held to it afterwards.
+//
+//   { contract::Guard recorded("train.contract", contract::Mode::kRecord);  run(); }
+//   { contract::Guard frozen("train.contract");                              run(); }
+//
+// While a contract is recorded every boxing becomes an entry (document.h). While one is in force, ops take the layouts
+// that it names and boxing the paths, without asking the planner; the first boxing that it does not have, one too many
+// in a step and one too few are errors (RuntimeError) that name the line and say what it costs. All ranks see the same
+// boxings, those outside of a placement too, so all raise alike before anything moves.
+//
+// A step ends where an optimizer's step() does, or at end_step(). What moves no bytes is in the file, for its layouts,
+// but may come and go.
+//
+// Everything here belongs to the rank of the current thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "holon/boxing/planner.h"
+#include "holon/contract/document.h"
+
+namespace holon::contract {
+
+enum class Mode : uint8_t { kRecord, kReplay };
+
+class Watch;
+
+// Records a contract, or puts one in force, until the end of its scope, or end(). Collective: all ranks of the world.
+// Errors: the file cannot be read, or is of a world of other size (ValueError).
+class Guard {
+ public:
+  explicit Guard(const std::string& file, Mode mode = Mode::kReplay);
+  // At the end of a scope that is left by an exception nothing more is checked, and nothing is written.
+  ~Guard() noexcept(false);
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+  // Errors (RuntimeError): entries of the contract that did not happen; ranks that have recorded different things.
+  // Collective.
+  void end(bool failed = false);
+  // From here on it ends with the program, not with the scope.
+  void keep();
+
+ private:
+  std::shared_ptr<Watch> watch_, before_;
+  int exceptions_;
+};
+
+// The program ends by an error: what is in force or recorded is neither checked nor written any more.
+void abandon();
+
+// A step ends here. Optimizers call it.
+void end_step();
+
+// Whether a contract is in force; whether one is recorded or in force.
+bool is_replaying();
+bool is_watching();
+
+// Below: for what moves data.
+
+enum class Why : uint8_t {
+  kAsked,    // by the program, or by what belongs to the call
+  kInput,    // an op redistributes an input by itself
+  kInside,   // the kernel reads what it lacks of an input
+  kWritten,  // a result is written into a tensor of another layout
+};
+
+struct Move {
+  std::string_view op;
+  const GlobalSpec* from;
+  const GlobalSpec* to;
+  const Dims& shape;
+  DType dtype;
+  Why why = Why::kAsked;
+  std::string_view input = {};                      // its name, of kInput and kInside
+  std::span<const GlobalSpec* const> targets = {};  // of kInput: of all inputs, nullptr for absent ones
+};
+
+// The plan to carry out: the contract's, or else the planner's. To be called by all ranks, once for each move, before
+// it. Pre: from is not to; no graph is being captured. Errors: the contract in force does not have it.
+boxing::Plan plan_move(const Move& move);
+
+// A local tensor becomes a global one.
+void note_local(const GlobalSpec* to, const Dims& shape, DType dtype);
+
+// The layouts that calls of the op with inputs of these specs take in the contract in force: those on the user's line
+// first. Empty where there is none.
+std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<const GlobalSpec* const> specs);
+
+// Which of several algorithms the op takes in the contract in force; and what it takes, to be recorded or checked.
+std::optional<std::string> frozen_choice(std::string_view op);
+void note_choice(std::string_view op, std::string_view choice);
+
+// Whether the contract in force has such a move on any line; nullopt where none is in force.
+std::optional<bool> has_move(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
+// Its plan there, else the planner's: to look at, not to carry out.
+boxing::Plan plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
+
+// A graph was compiled: what each call of it moves, in the order of its nodes. Errors: it is not what the contract in
+// force has.
+void note_graph(const std::string& name, const std::vector<std::pair<Site, Entry>>& entries);
+
+// The node of the tape whose gradient is computed, until the end of its scope.
+class BackwardOf {
+ public:
+  explicit BackwardOf(const char* node);
+  ~BackwardOf();
+  BackwardOf(const BackwardOf&) = delete;
+  BackwardOf& operator=(const BackwardOf&) = delete;
+
+ private:
+  const char* before_;
+};
+
+// Called on the rank whose contract begins or ends: what was kept for it is no longer valid.
+void on_change(void (*f)());
+
+}  // namespace holon::contract
