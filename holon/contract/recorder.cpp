@@ -76,9 +76,17 @@ class Recorder final : public Watch {
       close_section(document_.sections.back());
     }
     for (Section& s : graphs_) document_.sections.push_back(std::move(s));
-    const std::string text = document_.str();
-    if (together) compare(text);
-    if (Context::current().rank() == 0) write_document(document_, file_);
+    if (together) compare(document_.str());
+    std::string why;
+    if (Context::current().rank() == 0) try {
+        write_document(document_, file_);
+      } catch (const Error& e) {
+        why = e.what();
+      }
+    // Nobody goes on before the file is there.
+    if (together && of_all(uint64_t{why.empty()})[0] == 0 && why.empty())
+      fail_runtime("contract {}: rank 0 could not write it. Its error says why.", file_);
+    if (!why.empty()) throw Error(ErrorKind::kRuntime, why);
   }
 
  private:
@@ -119,16 +127,19 @@ class Recorder final : public Watch {
     std::fill(now_.begin(), now_.end(), 0);
   }
 
+  // What all ranks have.
+  static std::vector<uint64_t> of_all(uint64_t mine) {
+    std::vector<int> ranks(to_size(Context::current().world_size()));
+    for (size_t r = 0; r < ranks.size(); ++r) ranks[r] = static_cast<int>(r);
+    std::vector<uint64_t> all(ranks.size(), mine);
+    if (ranks.size() > 1) comm::communicator(ranks).all_gather_bytes({"contract"}, &mine, sizeof mine, all.data());
+    return all;
+  }
+
   void compare(const std::string& text) const {
-    const int n = Context::current().world_size();
-    if (n == 1) return;
-    std::vector<int> ranks(to_size(n));
-    for (int r = 0; r < n; ++r) at_index(ranks, r) = r;
-    const uint64_t mine = hash_text(text);
-    std::vector<uint64_t> all(to_size(n));
-    comm::communicator(ranks).all_gather_bytes({"contract"}, &mine, sizeof mine, all.data());
-    for (int r = 1; r < n; ++r)
-      if (at_index(all, r) != all[0])
+    const auto all = of_all(hash_text(text));
+    for (size_t r = 1; r < all.size(); ++r)
+      if (all[r] != all[0])
         fail_runtime("contract {}: rank {} has recorded other boxings than rank 0. Global tensors are the program's, "
                      "not a rank's: call what redistributes them on every rank, at the same lines.",
                      file_, r);

@@ -202,7 +202,7 @@ TEST_F(ContractTest, TheFilesPathsAndLayoutsAreTaken) {
   auto program = [] {
     const Placement p("cpu", {0, 1, 2, 3});
     line("sum");
-    Tensor x = ones({1 << 14}, {.placement = p, .sbp = sbp::partial_sum()});
+    Tensor x = ones({1 << 20}, {.placement = p, .sbp = sbp::partial_sum()});
     x.to_global(p, broadcast());
   };
   comm::run_ranks(4, [&](int) {
@@ -221,12 +221,12 @@ TEST_F(ContractTest, TheFilesPathsAndLayoutsAreTaken) {
                 }),
                 HasSubstr("but the path that it names reads most"));
   });
-  rewrite("most 98304, all 393216 bytes", "most 196608, all 786432 bytes");
+  rewrite("most 6291456, all 25165824 bytes", "most 12582912, all 50331648 bytes");
   comm::run_ranks(4, [&](int) {
     Guard replay(file_);
     const uint64_t before = comm::stats().bytes_read;
     program();
-    EXPECT_EQ(comm::stats().bytes_read - before, 3u * (1 << 14) * 4);
+    EXPECT_EQ(comm::stats().bytes_read - before, 3u * (1 << 20) * 4);
   });
 }
 
