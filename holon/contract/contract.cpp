@@ -122,9 +122,9 @@ void note_local(const GlobalSpec* to, const Dims& shape, DType dtype) {
   if (mine.watch) mine.watch->local(to, shape, dtype, mine.node);
 }
 
-std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<const GlobalSpec* const> specs) {
+std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<const OpInput> inputs) {
   OfRank& mine = of_rank();
-  return mine.watch ? mine.watch->frozen_inputs(op, specs, mine.node) : std::vector<std::vector<NdSbp>>{};
+  return mine.watch ? mine.watch->frozen_inputs(op, inputs, mine.node) : std::vector<std::vector<NdSbp>>{};
 }
 
 std::optional<std::string> frozen_choice(std::string_view op) {

@@ -89,9 +89,15 @@ boxing::Plan plan_move(const Move& move);
 // A local tensor becomes a global one.
 void note_local(const GlobalSpec* to, const Dims& shape, DType dtype);
 
-// The layouts that calls of the op with inputs of these specs take in the contract in force: those on the user's line
-// first. Empty where there is none.
-std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<const GlobalSpec* const> specs);
+// An input of an op; spec is nullptr for an absent one.
+struct OpInput {
+  const GlobalSpec* spec = nullptr;
+  Dims shape = {};
+  DType dtype = DType::kFloat32;
+};
+// The layouts that calls of the op with these inputs take in the contract in force: on the user's line, or else on any.
+// Empty where there is none.
+std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<const OpInput> inputs);
 
 // Which of several algorithms the op takes in the contract in force; and what it takes, to be recorded or checked.
 std::optional<std::string> frozen_choice(std::string_view op);

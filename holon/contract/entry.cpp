@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
 
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
@@ -22,6 +23,16 @@ constexpr std::string_view kTwoPhases = " in two phases";
 
 [[noreturn]] void fail_part(std::string_view part, std::string_view text) {
   fail_value("\"{}\" is not {}", text, part);
+}
+
+// Where every rank reads as much of every other, one figure says it.
+std::string who_reads(const std::vector<boxing::Link>& links) {
+  std::set<int> ranks;
+  for (auto& link : links) ranks.insert({link.from, link.to});
+  const bool alike = std::all_of(links.begin(), links.end(), [&](auto& l) { return l.bytes == links[0].bytes; });
+  if (alike && ranks.size() > 2 && links.size() == ranks.size() * (ranks.size() - 1))
+    return fmt::format("each of {} links: {} bytes", links.size(), links[0].bytes);
+  return boxing::links_text(links);
 }
 
 int64_t number_in(std::string_view text, std::string_view whole) {
@@ -262,7 +273,7 @@ Entry entry_of(std::string what, const boxing::Plan& plan) {
   }
   e.most_bytes = plan.max_read_bytes();
   if (e.most_bytes > 0 && std::max(e.from->placement.size(), e.to->placement.size()) <= kLinked)
-    e.links = boxing::links_text(plan.links());
+    e.links = who_reads(plan.links());
   return e;
 }
 

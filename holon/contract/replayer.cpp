@@ -107,17 +107,16 @@ class Replayer final : public Watch {
     return std::nullopt;
   }
 
-  std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<const GlobalSpec* const> specs,
+  std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<const OpInput> inputs,
                                                 std::string_view node) override {
     std::vector<std::vector<NdSbp>> here, elsewhere;
     const Site& site = *current_site();
     auto of_op = by_op_.find(in_backward(node, op));
     if (of_op == by_op_.end()) return here;
-    for (const Item* item : of_op->second) {
-      std::vector<NdSbp> targets = targets_of(*item->entry);
-      if (!leads_to(*item, specs, targets)) continue;
-      auto& list = item->site == site || moved(site, item->site) ? here : elsewhere;
-      if (std::find(list.begin(), list.end(), targets) == list.end()) list.push_back(std::move(targets));
+    for (const Call& call : of_op->second) {
+      if (!call.takes(inputs)) continue;
+      auto& list = call.site == site || moved(site, call.site) ? here : elsewhere;
+      if (std::find(list.begin(), list.end(), call.targets) == list.end()) list.push_back(call.targets);
     }
     return here.empty() ? elsewhere : here;
   }
@@ -141,6 +140,25 @@ class Replayer final : public Watch {
     const Site* taken_by = nullptr;  // the line that its own has become
     int64_t step = -1, times = 0;    // how often in which step
   };
+  // What an op takes its inputs in on a line, and which inputs it redistributes for that.
+  struct Call {
+    Site site;
+    std::vector<NdSbp> targets;
+    std::vector<const Entry*> moved;
+    bool takes(std::span<const OpInput> inputs) const {
+      if (inputs.size() != targets.size()) return false;
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        const OpInput& in = inputs[i];
+        if ((in.spec != nullptr) != static_cast<bool>(targets[i])) return false;
+        if (!in.spec || in.spec->nd_sbp == targets[i]) continue;
+        if (std::none_of(moved.begin(), moved.end(), [&](const Entry* e) {
+              return e->from == in.spec && e->to->nd_sbp == targets[i] && e->shape == in.shape && e->dtype == in.dtype;
+            }))
+          return false;
+      }
+      return true;
+    }
+  };
   struct Resolved {
     Item* item = nullptr;  // nullptr: it moves no bytes, and is not in the contract
     boxing::Plan plan{nullptr};
@@ -152,10 +170,18 @@ class Replayer final : public Watch {
     if (fresh) {
       item.site = l.site;
       item.entry = &e;
-      if (const std::string_view op = op_of(e); !op.empty()) by_op_[std::string(op)].push_back(&item);
+      if (const std::string_view op = op_of(e); !op.empty()) add_call(by_op_[std::string(op)], l.site, e);
       by_entry_[e.key()].push_back(&item);
     }
     item.in[&s] = &e;
+  }
+
+  static void add_call(std::vector<Call>& calls, const Site& site, const Entry& e) {
+    std::vector<NdSbp> targets = targets_of(e);
+    auto at =
+        std::find_if(calls.begin(), calls.end(), [&](const Call& c) { return c.site == site && c.targets == targets; });
+    if (at == calls.end()) at = calls.insert(at, {site, std::move(targets), {}});
+    at->moved.push_back(&e);
   }
 
   // The line was edited, or its function renamed: the recorded one is not in the program any more.
@@ -271,17 +297,6 @@ class Replayer final : public Watch {
     }
   }
 
-  // Whether the op's inputs of these specs become what the entry's call takes, and this entry is one of them.
-  static bool leads_to(const Item& item, std::span<const GlobalSpec* const> specs, const std::vector<NdSbp>& targets) {
-    if (specs.size() != targets.size()) return false;
-    bool found = false;
-    for (size_t i = 0; i < specs.size(); ++i) {
-      if ((specs[i] != nullptr) != static_cast<bool>(targets[i])) return false;
-      if (specs[i] && specs[i] == item.entry->from && targets[i] == item.entry->to->nd_sbp) found = true;
-    }
-    return found;
-  }
-
   [[noreturn]] void refuse(const Deviation& d) {
     stopped_ = true;
     throw Error(ErrorKind::kRuntime, text_of(d));
@@ -294,7 +309,8 @@ class Replayer final : public Watch {
   int64_t step_ = 0;
   bool stopped_ = false;  // a deviation was raised: what follows is not looked at
   std::map<std::string, Item> items_;
-  std::unordered_map<std::string, std::vector<Item*>> by_op_, by_entry_;
+  std::unordered_map<std::string, std::vector<Call>> by_op_;
+  std::unordered_map<std::string, std::vector<Item*>> by_entry_;
   std::unordered_map<MoveKey, Resolved, MoveKeyHash> by_key_;
   std::list<Site> taken_;
 };

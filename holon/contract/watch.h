@@ -26,8 +26,7 @@ class Watch {
 
   // Of a contract in force.
   virtual bool replays() const { return false; }
-  virtual std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view, std::span<const GlobalSpec* const>,
-                                                        std::string_view) {
+  virtual std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view, std::span<const OpInput>, std::string_view) {
     return {};
   }
   virtual std::optional<std::string> frozen_choice(std::string_view, std::string_view) { return std::nullopt; }

@@ -136,7 +136,9 @@ class Chooser {
   bool matches_contract() {
     if (tracer()) return false;
     Pick pick;
-    for (auto& targets : contract::frozen_inputs(op_.name(), specs_)) {
+    SmallVec<contract::OpInput, 4> inputs;
+    for (size_t i = 0; i < in_.size(); ++i) inputs.push_back({specs_[i], in_[i].shape, in_[i].dtype});
+    for (auto& targets : contract::frozen_inputs(op_.name(), inputs)) {
       if (!matches(targets)) continue;
       if (!pick.empty()) return false;
       pick = best_;

@@ -6,6 +6,8 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/contract/contract.h"
+#include "holon/contract/site.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/optim/device_clip.h"
 
@@ -126,7 +128,10 @@ void Capture::refresh_site() {
   if (backward_ || !site_hook_) return;
   Place p = at_index(places_, place_);
   auto [it, fresh] = site_ids_.try_emplace(site_hook_(), static_cast<int32_t>(graph_.sites.size()));
-  if (fresh) graph_.sites.push_back(it->first);
+  if (fresh) {
+    graph_.sites.push_back(it->first);
+    if (contract::is_watching()) contract::site_at(it->first);  // while its function is known
+  }
   p.site = it->second;
   if (p == at_index(places_, place_)) return;
   places_.push_back(p);

@@ -124,7 +124,7 @@ TEST_F(ContractTest, AReplayIsTheSameStepWithoutThePlanner) {
   });
   EXPECT_THAT(text(),
               AllOf(HasSubstr("== start  -  -  step"), HasSubstr("== step  -  -  step  # 2 recorded"),
-                    HasSubstr("-  -  x @ up\n  x1 "), HasSubstr("backward of leaf: "), HasSubstr("== end")));
+                    HasSubstr("-  -  x @ up\n  x1 "), HasSubstr("backward of relu: "), HasSubstr("== end")));
 }
 
 TEST_F(ContractTest, BytesAreThoseOfTheTransport) {
