@@ -22,6 +22,7 @@ struct RankState {
   ParameterPolicy parameters = parse_parameter_policy(settings::text("HOLON_PARAMETER_BOXING"));
   std::set<std::string> told;  // of parameters that were redistributed
   BoxingCounters counters;
+  int inside = 0;                   // open guards
   std::vector<BoxingEvent> recent;  // a ring once it is full
   size_t oldest = 0;
 };
@@ -86,8 +87,10 @@ BoxingEvent implicit_event(const char* op, const Plan& plan) {
   return e;
 }
 
-void record_implicit(const BoxingEvent& event) {
+void record_implicit(const BoxingEvent& given) {
   auto& s = state();
+  BoxingEvent event = given;
+  event.inside |= s.inside > 0;
   const bool moves = event.max_bytes > 0, avoidable = moves && !event.inside;
   if (avoidable && s.policy == Policy::kRaise)
     fail_runtime("{}. The op would have to move data implicitly, and the boxing policy is \"raise\": convert the input "
@@ -109,6 +112,9 @@ void record_implicit(const BoxingEvent& event) {
   if (log::enabled(log::Channel::kBoxing) && !event.inside) set_cause(event.op);
   if (avoidable && s.policy == Policy::kWarn) log::warn("implicit boxing: " + event.str());
 }
+
+InsideGuard::InsideGuard() { ++state().inside; }
+InsideGuard::~InsideGuard() { --state().inside; }
 
 BoxingCounters boxing_counters() { return state().counters; }
 

@@ -86,6 +86,16 @@ class ParameterPolicyGuard {
   ParameterPolicy before_;
 };
 
+// Until the end of its scope ops redistribute what an op made of ops computes on the way, such as a loss's sums of
+// rows: events are inside that op, for no conversion of its inputs would avoid them.
+class InsideGuard {
+ public:
+  InsideGuard();
+  ~InsideGuard();
+  InsideGuard(const InsideGuard&) = delete;
+  InsideGuard& operator=(const InsideGuard&) = delete;
+};
+
 // Sets the policy until the end of its scope.
 class BoxingPolicyGuard {
  public:

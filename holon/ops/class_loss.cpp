@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "holon/boxing/events.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/internal_ops/class_loss.h"
 #include "holon/kernels/copy.h"
@@ -106,6 +107,12 @@ Dims class_parts(const Tensor& x) {
   return parts;
 }
 
+// Both are one number, which ranks may have addends of.
+Tensor mean_over(const Tensor& total, const Tensor& count) {
+  const boxing::InsideGuard inside;
+  return div(total, count);
+}
+
 // Rows of -log softmax(x)[target], classes last.
 //
 // With split classes in three steps: each rank's log-sum-exp over its classes, [rows, ranks], of which every rank takes
@@ -126,7 +133,9 @@ Tensor row_losses(Tensor x, const Tensor& target, int64_t ignore, double smoothi
   Tensor lse, picked;
   {
     NoGradGuard no_grad;
-    lse = join_log_sum_exp(class_log_sum_exp(x, parts));
+    const Tensor of_parts = class_log_sum_exp(x, parts);
+    const boxing::InsideGuard inside;
+    lse = join_log_sum_exp(of_parts);
     picked = class_picked(x, target, ignore, smoothing);
   }
   return cross_entropy_joined(x, target, lse, picked, ignore, smoothing);
@@ -199,7 +208,7 @@ HOLON_OP(cross_entropy,
       bool mean = c.text("reduction"_attr) == "mean";
       if (!c.present(2)) {
         Tensor loss = row_losses(x, t, ignore, s);
-        c.out.push_back(result(c, mean ? div(sum(loss), sum(cast(ne(t, ignore), loss.dtype()))) : reduced(c, loss)));
+        c.out.push_back(result(c, mean ? mean_over(sum(loss), sum(cast(ne(t, ignore), loss.dtype()))) : reduced(c, loss)));
         return;
       }
       check_weight(c, classes);
@@ -212,7 +221,7 @@ HOLON_OP(cross_entropy,
         each = masked_fill(each, eq(t, ignore), 0.0);
         loss = add(mul(loss, 1 - s), mul(each, s / static_cast<double>(classes)));
       }
-      c.out.push_back(result(c, mean ? div(sum(loss), sum(w)) : reduced(c, loss)));
+      c.out.push_back(result(c, mean ? mean_over(sum(loss), sum(w)) : reduced(c, loss)));
     });
 HOLON_OP(sparse_softmax_cross_entropy, "sparse_softmax_cross_entropy(Tensor logits, Tensor label) -> Tensor")
     .doc("-log softmax(logits)[label] of each row, for logits [..., c] and labels [...].",
@@ -387,7 +396,7 @@ HOLON_OP(nll_loss,
       if (c.text("reduction"_attr) != "mean")
         c.out.push_back(result(c, reduced(c, loss)));
       else
-        c.out.push_back(result(c, div(sum(loss), sum(w.defined() ? w : cast(ne(t, ignore), loss.dtype())))));
+        c.out.push_back(result(c, mean_over(sum(loss), sum(w.defined() ? w : cast(ne(t, ignore), loss.dtype())))));
     });
 HOLON_OP(nll_rows, "nll_rows(Tensor x, Tensor target, int ignore_index) -> Tensor")
     .doc("-x[target] of each row, 0 where it is ignored; classes last.")

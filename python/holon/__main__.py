@@ -7,6 +7,10 @@ from ._programs import find_program
 
 
 def main():
+    if sys.argv[1:2] == ["explicit"]:
+        from ._explicit import main as explicit
+
+        sys.exit(explicit(sys.argv[2:]))
     path = find_program("holon")
     args = sys.argv[1:]
     if args[:1] == ["contract"] and args[1:2] in (["record"], ["check"]) and any(a.endswith(".py") for a in args):
