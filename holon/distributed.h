@@ -1,9 +1,10 @@
-// Ranks as threads, what boxing moves, and who holds which part of a tensor.
+// Ranks as threads, what boxing moves, contracts about it, and who holds which part of a tensor.
 #pragma once
 
 #include "holon/boxing/events.h"
 #include "holon/comm/core/context_handoff.h"
 #include "holon/comm/run_ranks.h"
+#include "holon/contract/contract.h"
 #include "holon/tensor.h"
 #include "holon/tensor/visualize.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "holon/base/error.h"
@@ -262,9 +263,12 @@ std::unique_ptr<GraphCore::Entry> GraphCore::compile_entry(std::span<const Tenso
   }
   check_stages(name(), stages);
   compile_options(&options);
+  std::optional<contract::Guard> frozen;
+  if (!options.contract.empty() && !contract::is_watching()) frozen.emplace(options.contract);
   auto e = capture_entry(inputs, variant);
   e->step = std::make_unique<graph::Step>(e->captured, e->variant_of, options);
   if (contract::is_watching()) note_in_contract(*e);
+  if (frozen) frozen->end(true);  // the rest of its file is of the rest of the program
   for (auto& captured : e->captured)
     for (auto& x : captured.externals) e->externals.emplace_back(x.tensor);
   for (size_t u = 0; u < e->links.size(); ++u) {

@@ -46,6 +46,7 @@ class GraphConfig {
   // is cut between is a direct child of a registered module, or in a Sequential or ModuleList, whose children are
   // numbered. Counts for the first capture. Errors: n < 1; another number of placements.
   void set_stages(int n, std::vector<Placement> placements = {});
+  void set_contract(const std::string& file) { set("contract", file); }
   void set_bucket_bytes(int64_t bytes) { set("bucket_bytes", bytes); }
   void disable_passes(std::vector<std::string> names) { set("disabled_passes", std::move(names)); }
   // The graph is checked after each pass.

@@ -20,6 +20,7 @@
 #include "holon/ops/part_metas.h"
 #include "holon/ops/shape.h"
 #include "holon/registry/op_def.h"
+#include "holon/tensor/node.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::ops {
@@ -185,15 +186,19 @@ Tensor from_local(const Tensor& given, const GlobalSpec* spec, bool check_meta) 
 
 }  // namespace
 
-HOLON_OP(to_global,
-         "to_global(Tensor x, placement? placement=None, sbp? sbp=None, *, sbp? grad_sbp=None, bool check_meta=True, "
-         "bool copy=False) -> Tensor")
-    .doc("A local tensor as this rank's part of a global one whose shape follows from the parts, or a global tensor "
-         "redistributed to another placement and sbp (an omitted one is kept). Collective: every rank of the world "
-         "calls it; ranks outside the placement pass a local tensor that is ignored. grad_sbp: the sbp of the "
-         "gradient, instead of the source's. check_meta=False promises that all ranks pass parts of the same shape and "
-         "dtype, so that ranks communicate only when these differ from the previous call.",
-         "to_global(ones(2), placement('cpu', [0]), sbp.broadcast)")
+HOLON_OP(
+    to_global,
+    "to_global(Tensor x, placement? placement=None, sbp? sbp=None, *, sbp? grad_sbp=None, bool keep_grad_sbp=False, "
+    "bool check_meta=True, bool copy=False) -> Tensor")
+    .doc(
+        "A local tensor as this rank's part of a global one whose shape follows from the parts, or a global tensor "
+        "redistributed to another placement and sbp (an omitted one is kept). Collective: every rank of the world "
+        "calls it; ranks outside the placement pass a local tensor that is ignored. grad_sbp: the sbp of the "
+        "gradient, instead of the source's; with keep_grad_sbp the gradient of a global tensor stays as backward makes "
+        "it, as where an op redistributes its input by itself. check_meta=False promises that all ranks pass parts of "
+        "the same shape and "
+        "dtype, so that ranks communicate only when these differ from the previous call.",
+        "to_global(ones(2), placement('cpu', [0]), sbp.broadcast)")
     .body([](BodyCall& c) {
       const Tensor& x = c.in(0);
       const int at = c.op().placement_attr, sbp_at = c.op().sbp_attr;
@@ -214,14 +219,19 @@ HOLON_OP(to_global,
       }
       Placement p = has_placement ? c.attrs().as_placement(at) : x.placement();
       NdSbp s = has_sbp ? c.attrs().as_nd_sbp(sbp_at) : x.nd_sbp();
-      const bool has_grad_sbp = c.has("grad_sbp"_attr);
+      const bool has_grad_sbp = c.has("grad_sbp"_attr), keep = c.b("keep_grad_sbp"_attr);
+      if (has_grad_sbp && keep)
+        fail_layout("to_global: grad_sbp and keep_grad_sbp were both given. Leave one of them out.");
       if (s == x.nd_sbp() && p == x.placement() && !has_grad_sbp) {
         c.out.push_back(c.b("copy"_attr) ? clone(x) : x);
         return;
       }
       check_nd_sbp(x.shape(), p, s, "to_global");
       Tensor out = redistributed(x, intern_spec(p, s));
-      if (x.requires_grad() && grad_enabled()) {
+      if (keep && p == x.placement()) {
+        out.impl()->set_grad_fn_of(*x.impl());
+        if (x.requires_grad() && x.is_leaf()) out.impl()->alias_of = edge_of(x).leaf;
+      } else if (x.requires_grad() && grad_enabled()) {
         if (out.is_same(x)) out = x.detach();
         NdSbp back = has_grad_sbp ? c.attrs().as_nd_sbp(c.op().attr("grad_sbp"_attr)) : without_partial(x.nd_sbp());
         check_nd_sbp(x.shape(), x.placement(), back, "to_global(grad_sbp)");

@@ -1592,6 +1592,7 @@ class Tensor:
         sbp: _Sbp | None = None,
         *,
         grad_sbp: _Sbp | None = None,
+        keep_grad_sbp: _bool = False,
         check_meta: _bool = True,
         copy: _bool = False,
     ) -> Tensor: ...
@@ -3576,6 +3577,7 @@ class _Ops:
         sbp: _Sbp | None = None,
         *,
         grad_sbp: _Sbp | None = None,
+        keep_grad_sbp: _bool = False,
         check_meta: _bool = True,
         copy: _bool = False,
     ) -> Tensor: ...

@@ -1,6 +1,8 @@
 """Contracts from Python: by the launcher, as blocks, in graphs; what deviates is named by its line."""
 
+import contextlib
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -14,11 +16,12 @@ from holon import _C, run_ranks
 FIXED = {"HOLON_MACHINE_COSTS": "fixed"}
 
 
-def command(*arguments, **extra):
+def command(*arguments, cwd=None, **extra):
     """Runs the command holon; returns the finished process."""
     return subprocess.run(
         [sys.executable, "-m", "holon", *map(str, arguments)],
         env=environment(**FIXED, **extra),
+        cwd=cwd,
         capture_output=True,
         text=True,
         timeout=120,
@@ -294,13 +297,13 @@ def main():
 def test_graphs_are_recorded_when_they_are_compiled(tmp_path):
     program, file = tmp_path / "graph.py", tmp_path / "graph.contract"
 
-    def run(source, record=False):
+    def run(source, record=False, hold=True):
         program.write_text(source)
         code = compile(source, str(program), "exec")
 
         def rank(_):
             exec(code, space := {"__name__": "graph"})
-            with flow.contract(str(file), record=record):
+            with flow.contract(str(file), record=record) if hold else contextlib.nullcontext():
                 return space["main"]()
 
         return run_ranks(2, rank)
@@ -369,3 +372,63 @@ def test_a_wrong_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r'line 1: a contract begins with "holon contract 1"'):
         flow.contract(str(tmp_path / "text"))
     assert _C.planner_calls() >= 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_an_explicit_gpt_runs_under_raise_with_equal_bits(gpt, tmp_path, layout):
+    source = tmp_path / "source"
+    source.mkdir()
+    # What is rewritten is beside the program.
+    shutil.copy(ROOT / "examples/gpt/model.py", source)
+    text = GPT.replace(str(ROOT / "examples/gpt"), str(source))
+    text = text.replace('_C.comm_stats()["bytes_read"] - before, _C.planner_calls(), ', "")
+    (source / "gpt.py").write_text(text)
+    made = command("explicit", "-n", 4, "-o", tmp_path / "explicit", source / "gpt.py", *layout)
+    assert made.returncode == 0, made.stderr
+    assert "the program prints the same" in made.stderr
+    before = launch(source / "gpt.py", 4, arguments=layout, **FIXED)
+    # The edited files in the place of the others.
+    for file in (tmp_path / "explicit").glob("*.py"):
+        shutil.copy(file, source)
+    after = launch(source / "gpt.py", 4, arguments=layout, HOLON_BOXING_POLICY="raise", **FIXED)
+    assert after.returncode == 0, after.stderr
+    assert sorted(after.stdout.splitlines()) == sorted(before.stdout.splitlines()) != []
+    if layout[1] > 1:
+        assert "self.attention(self.norm1(x)).to_global(sbp=" in (source / "model.py").read_text()
+        assert 'with flow.boxing_policy("silent"):' in (source / "gpt.py").read_text()
+
+
+def test_explicit_prints_a_patch(net, tmp_path):
+    program = tmp_path / "net.py"
+    program.write_text(NET.replace("print(step, ", "print(step) or (").replace(", _C.planner_calls())", ")"))
+    made = command("explicit", "-n", 2, program, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "net.py:" in made.stderr and "linear: S(0) -> B, float32 [4, 8]: explicit" in made.stderr
+    assert "+        h = self.up(x.to_global(sbp=flow.sbp.broadcast, keep_grad_sbp=True))" in made.stdout
+    subprocess.run(["patch", "-p1"], input=made.stdout, text=True, check=True, cwd=tmp_path)
+    done = launch(program, 2, HOLON_BOXING_POLICY="raise", **FIXED)
+    assert done.returncode == 0, done.stderr
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise KeyError(1)\n")
+    told = command("explicit", "-n", 2, broken)
+    assert told.returncode != 0 and "the program fails as it is" in told.stderr
+
+
+def test_a_gradient_is_kept_as_it_comes():
+    def rank(_):
+        placement = flow.placement("cpu", [0, 1])
+        x = flow.ones(4, 4, placement=placement, sbp=flow.sbp.split(0)).requires_grad_()
+        y = x * 1
+        seen = []
+        y.register_hook(lambda g: seen.append(g.sbp))
+        gradient = flow.ones(4, 4, placement=placement, sbp=flow.sbp.broadcast)
+        y.to_global(sbp=flow.sbp.broadcast, keep_grad_sbp=True).backward(gradient)
+        assert seen == [(flow.sbp.broadcast,)] and x.grad.sbp == (flow.sbp.split(0),)
+        # Of a leaf too, whose own gradient has the leaf's layout.
+        x.to_global(sbp=flow.sbp.broadcast, keep_grad_sbp=True).backward(gradient)
+        assert x.grad.sbp == (flow.sbp.split(0),) and float(x.grad.sum().item()) == 32
+        with pytest.raises(Exception, match="grad_sbp and keep_grad_sbp were both given"):
+            y.to_global(sbp=flow.sbp.broadcast, grad_sbp=flow.sbp.broadcast, keep_grad_sbp=True)
+
+    run_ranks(2, rank)

@@ -39,6 +39,8 @@ LaunchOptions parse_launch_options(int argc, char** argv) {
                  "Seconds that ranks have to exit after SIGTERM or Ctrl-C before they are killed")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--contract", o.contract,
+                 "Hold the program to this file of its boxings (docs/guides/contract.md); a path that every rank sees");
   app.add_option("--simulate", o.simulate, "cuda: run \"cuda\" placements on the CPU")->check(CLI::IsMember({"cuda"}));
   app.add_option("--python", o.python, "Run the program as a script of this Python interpreter");
   app.add_flag("-m,--module", o.module, "The program is a Python module, as in python3 -m");

@@ -287,6 +287,7 @@ class Launcher {
     };
     if (!token_.empty()) ours["HOLON_STORE_TOKEN"] = token_;
     if (!o_.simulate.empty()) ours["HOLON_SIMULATE"] = o_.simulate;
+    if (!o_.contract.empty()) ours["HOLON_CONTRACT"] = o_.contract;
     // Threads that wait spin for about 0.2 ms and then sleep: ranks share the cores.
     if (!std::getenv("GOMP_SPINCOUNT")) ours["GOMP_SPINCOUNT"] = "20000";
     // A rank on a CUDA device has a stream for its work, one for each axis of ranks and one for each neighbour in a

@@ -19,6 +19,7 @@ struct LaunchOptions {
   bool label = false;     // each line of a rank's output begins with its number
   double grace_period_s = 30;
   std::string simulate;
+  std::string contract;
   std::string python;  // the interpreter; "" runs the program itself, and python3 if its name ends in .py
   bool module = false;
   bool no_python = false;

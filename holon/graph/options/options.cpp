@@ -76,6 +76,7 @@ constexpr Option kOptions[] = {
     row<&O::bucket_bytes>("bucket_bytes", "buckets of {} bytes", check_buckets),
     row<&O::disabled_passes>("disabled_passes", "without pass {}"),
     row<&O::verify>("verify", "verified after each pass", nullptr, kLocal),
+    row<&O::contract>("contract", "held to the contract {}", nullptr, kLocal),
     row<&O::zero_axis>("zero_axis", "shards along axis {}"),
     row<&O::choose_sbp>("choose_sbp", "sbps chosen"),
     row<&O::keep_parameters>("keep_parameters", "parameters kept"),

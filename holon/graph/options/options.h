@@ -31,7 +31,8 @@ struct CompileOptions {
   int64_t bucket_bytes = int64_t{4} << 20;  // gradients are redistributed together in buckets of about this size; 0:
                                             // one by one
   std::vector<std::string> disabled_passes;
-  bool verify = false;  // the graph is checked after each pass
+  bool verify = false;   // the graph is checked after each pass
+  std::string contract;  // the file that the graph is held to when it is compiled; "": the one in force, if any
 
   // For tests and measurements.
   int64_t zero_axis = -1;                 // the axis of the hierarchy to shard along; -1: the first that replicates

@@ -49,6 +49,10 @@ class GraphConfig:
         """Inner values are recomputed in backward until a rank needs no more than `size` bytes; 0 means no limit."""
         self._core.set("memory_budget_bytes", _count("set_memory_budget", size, least=0))
 
+    def set_contract(self, file):
+        """Holds the graph to a file of boxings (docs/guides/contract.md) when it is compiled."""
+        self._core.set("contract", str(file))
+
     def set_bucket_bytes(self, size):
         """Gradients are summed over ranks in buckets of about this size."""
         self._core.set("bucket_bytes", _count("set_bucket_bytes", size))
