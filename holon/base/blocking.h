@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace holon {
 
@@ -13,6 +14,8 @@ struct BlockingHooks {
   void (*poll)() = nullptr;
   // Writes where the user's program is, e.g. "train.py:31", ended by a 0; "" where it is not known.
   void (*where)(char* text, size_t size) = nullptr;
+  // A number for the place that `where` describes, quicker than its text; 0 where it is not known.
+  uint64_t (*place)() = nullptr;
   // Writes the name of the function that this line is in, with its class: "Block.forward".
   void (*function)(char* text, size_t size) = nullptr;
   // Writes this thread's stack in the host language to a file. Called in a signal handler: no locks, no allocation.

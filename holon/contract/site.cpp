@@ -34,6 +34,7 @@ struct TextHash {
 
 struct Sites {
   std::unordered_map<std::string, const Site*, TextHash, std::equal_to<>> by_place;
+  std::unordered_map<uint64_t, const Site*> by_number;
   std::map<std::tuple<std::string, std::string, std::string>, std::unique_ptr<Site>> all;
   std::map<std::string, Source> sources;
 };
@@ -106,9 +107,17 @@ std::string Site::where() const {
 }
 
 const Site* current_site() {
+  const Site** known = nullptr;
+  if (auto place = blocking_hooks().place)
+    if (const uint64_t number = place()) {
+      known = &sites().by_number.try_emplace(number, nullptr).first->second;
+      if (*known) return *known;
+    }
   char text[512] = "";
   if (auto where = blocking_hooks().where) where(text, sizeof text);
-  return find(text[0] ? text : comm::call_site());
+  const Site* site = find(text[0] ? text : comm::call_site());
+  if (known && text[0]) *known = site;
+  return site;
 }
 
 const Site* site_at(std::string_view file_and_line) { return find(file_and_line); }

@@ -9,12 +9,15 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "args.h"
 #include "holon/array/memory.h"
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
+#include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/base/settings.h"
 #include "holon/comm/core/communicator.h"
@@ -93,6 +96,64 @@ void user_line(char* text, size_t size) {
     cut = "...", shown.remove_prefix(shown.size() + to_size(length) + 4 - size);
   std::snprintf(text, size, "%.*s%.*s%s", static_cast<int>(cut.size()), cut.data(), static_cast<int>(shown.size()),
                 shown.data(), line);
+}
+
+// Numbers of places in code, which is held so that its address stays its own. Pre: the lock is held.
+class Places {
+ public:
+  uint64_t current(PyThreadState* thread) {
+    if (numbers_.size() > kMost) {
+      for (auto& [code, users] : codes_) Py_DECREF(code);
+      codes_.clear();
+      numbers_.clear();
+    }
+    nb::object frame = nb::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(thread)));
+    while (frame.ptr()) {
+      auto* f = reinterpret_cast<PyFrameObject*>(frame.ptr());
+      nb::object code = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(f)));
+      if (is_users(code.ptr())) {
+#if PY_VERSION_HEX >= 0x030B0000
+        const int place = PyFrame_GetLasti(f);
+#else
+        const int place = PyFrame_GetLineNumber(f);
+#endif
+        auto [it, fresh] = numbers_.try_emplace({code.ptr(), place}, last_ + 1);
+        if (fresh) ++last_;
+        return it->second;
+      }
+      frame = nb::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(f)));
+    }
+    return 0;
+  }
+
+ private:
+  static constexpr size_t kMost = 1 << 16;
+
+  bool is_users(PyObject* code) {
+    auto [it, fresh] = codes_.try_emplace(code, false);
+    if (fresh) {
+      Py_INCREF(code);
+      const char* file = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code)->co_filename);
+      if (!file) PyErr_Clear();
+      it->second = file && is_users_file(file);
+    }
+    return it->second;
+  }
+
+  struct PlaceHash {
+    size_t operator()(const std::pair<PyObject*, int>& p) const { return hash_words(p.first, p.second); }
+  };
+  std::unordered_map<PyObject*, bool> codes_;
+  std::unordered_map<std::pair<PyObject*, int>, uint64_t, PlaceHash> numbers_;
+  uint64_t last_ = 0;
+};
+
+uint64_t user_place() {
+  PyThreadState* thread = python_thread();
+  if (!thread) return 0;
+  nb::gil_scoped_acquire gil;
+  static auto* places = new Places;  // never destroyed: the interpreter may be gone before
+  return places->current(thread);
 }
 
 void user_function(char* text, size_t size) {
@@ -250,7 +311,7 @@ class Handoff {
 void bind_ranks(nb::module_& m) {
   using namespace nb::literals;
   dump_traceback = reinterpret_cast<decltype(dump_traceback)>(dlsym(RTLD_DEFAULT, "_Py_DumpTraceback"));
-  set_blocking_hooks({release_lock, take_lock, look_at_signals, user_line, user_function, dump_stack});
+  set_blocking_hooks({release_lock, take_lock, look_at_signals, user_line, user_place, user_function, dump_stack});
   m.def(
       "add_package_folder", [](const std::string& path) { package_folders().push_back(path); }, "path"_a,
       "Adds a folder whose files are not part of the user's program: errors show the line that called into it.");

@@ -365,7 +365,7 @@ TEST(DeviceAllocator, WaitsForMemoryWhileOtherThreadsWithTheInterpreterFreeTheir
                         give_interpreter();
                         return &interpreter;
                       },
-                      [](void*) { take_interpreter(); }, before.poll, before.where, before.function,
+                      [](void*) { take_interpreter(); }, before.poll, before.where, before.place, before.function,
                       before.dump_stack});
   WaitingDriver driver(32 * kMiB);
   FakeDriver::FakeStream s, t;
