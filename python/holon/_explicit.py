@@ -22,7 +22,7 @@ from . import _C
 from ._programs import find_program
 
 _REFUSED = re.compile(
-    r"^(?P<op>\w+): (?P<from>.*?) -> (?P<to>.*?) on (?P<placement>placement\(.*?\)), (?P<dtype>\w+) (?P<shape>\[.*?\]), "
+    r"^(?P<op>\w+): (?P<from>.*?) -> (?P<to>.*?) on placement\(.*?\), (?P<dtype>\w+) (?P<shape>\[.*?\]), "
     r".*the boxing policy is \"raise\"",
     re.S,
 )
