@@ -12,12 +12,11 @@ namespace holon {
 namespace {
 
 size_t checked_bytes(const Dims& shape, DType dtype) {
-  size_t n = size_bytes(dtype);
-  for (int64_t x : shape) {
+  for (int64_t x : shape)
     if (x < 0) fail_value("shape {} has a negative size.", shape);
-    if (__builtin_mul_overflow(n, to_size(x), &n) || n > (size_t{1} << 62))
-      fail_value("shape {} of {} has more bytes than the address space.", shape, name(dtype));
-  }
+  size_t n;
+  if (__builtin_mul_overflow(to_size(shape.numel()), size_bytes(dtype), &n) || n > (size_t{1} << 62))
+    fail_value("shape {} of {} has more bytes than the address space.", shape, name(dtype));
   return n;
 }
 

@@ -23,10 +23,15 @@ void Dims::too_many(int n) {
 }
 
 namespace {
-// Wraps around where there are too many elements: such a tensor is empty, or is rejected when its memory is requested.
-void multiply(int64_t& step, int64_t size) {
-  step = static_cast<int64_t>(static_cast<uint64_t>(step) * static_cast<uint64_t>(std::max<int64_t>(size, 1)));
+
+// More than any memory has, and few enough that no place in bytes overflows.
+constexpr int64_t kMostElements = int64_t{1} << 58;
+
+// False: there are too many elements.
+bool multiply(int64_t& step, int64_t size) {
+  return !__builtin_mul_overflow(step, std::max<int64_t>(size, 1), &step) && step <= kMostElements;
 }
+
 }  // namespace
 
 Dims contiguous_strides(const Dims& shape) {
@@ -35,21 +40,23 @@ Dims contiguous_strides(const Dims& shape) {
   int64_t step = 1;
   for (int i = shape.size() - 1; i >= 0; --i) {
     s[i] = step;
-    multiply(step, shape[i]);
+    if (!multiply(step, shape[i])) [[unlikely]]
+      return Dims::filled(shape.size(), 0);
   }
   return s;
 }
 
 Dims channels_last_strides(const Dims& shape) {
   Dims strides = shape;
-  int64_t step = std::max<int64_t>(shape[1], 1);
+  int64_t step = 1;
+  bool fits = multiply(step, shape[1]);
   for (int a = shape.size() - 1; a >= 2; --a) {
     strides[a] = step;
-    multiply(step, shape[a]);
+    fits = fits && multiply(step, shape[a]);
   }
   strides[1] = 1;
   strides[0] = step;
-  return strides;
+  return fits && multiply(step, shape[0]) ? strides : Dims::filled(shape.size(), 0);
 }
 
 int normalize_axis(int64_t axis, int ndim, const char* op) {

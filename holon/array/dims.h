@@ -134,7 +134,7 @@ struct OptionalExpandingDims : OptionalDims {
       : OptionalDims(dims ? OptionalDims(ExpandingDims<N>(*dims)) : OptionalDims()) {}
 };
 
-// Row-major strides, in elements.
+// Row-major strides, in elements; all 0 where no memory could hold the sizes but 0: then no place in it overflows.
 Dims contiguous_strides(const Dims& shape);
 // Strides for shape [n, c, ...] with the channels next to each other: the layout that convolutions are fastest in.
 Dims channels_last_strides(const Dims& shape);

@@ -49,22 +49,20 @@ Array run_step(const Plan& plan, const RankStep& step, const Array& part) {
 
 Array execute(const Plan& plan, const Array& in) {
   LiveLog live(plan);
-  int rank = Context::current().rank();
-  if (int index = plan.from()->placement.index_of(rank); index >= 0) {
-    Dims expected = region_of(plan.shape(), plan.from()->placement, plan.from()->nd_sbp, index).shape;
-    HOLON_CHECK(in.defined() && in.shape == expected && in.dtype == plan.dtype(),
+  const int rank = Context::current().rank();
+  if (!plan.from()->placement.contains(rank) && !plan.to()->placement.contains(rank)) return {};
+  const RankPlan& mine = plan.of_rank(rank);
+  if (mine.from_index >= 0)
+    HOLON_CHECK(in.defined() && in.shape == mine.in_shape && in.dtype == plan.dtype(),
                 "the part of {} on {} should be {} {}, but is {} {}", plan.shape(), rank_text(),
-                holon::name(plan.dtype()), expected, holon::name(in.dtype), in.shape);
-  }
+                holon::name(plan.dtype()), mine.in_shape, holon::name(in.dtype), in.shape);
   Array part = in;
-  auto& steps = plan.steps();
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const Step& step = steps[i];
-    tracing::Span span(step.label, "boxing");
-    if (span) describe(span, step, rank);
-    part = run_step(plan, RankStep(plan, i, rank), part);
+  for (const RankStep& step : mine.steps) {
+    tracing::Span span(step.step().label, "boxing");
+    if (span) describe(span, step.step(), rank);
+    part = run_step(plan, step, part);
   }
-  return plan.to()->placement.contains(rank) ? part : Array{};
+  return mine.to_index >= 0 ? part : Array{};
 }
 
 Array redistribute(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype, const Array& in) {

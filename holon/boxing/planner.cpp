@@ -13,6 +13,7 @@
 #include "holon/base/fork.h"
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
+#include "holon/boxing/rank_step.h"
 #include "holon/boxing/search.h"
 
 namespace holon::boxing {
@@ -29,10 +30,20 @@ struct Plan::Data {
 
   std::vector<int> ranks;                                       // of both placements, sorted
   mutable std::vector<std::atomic<const Transfer*>> transfers;  // step-major
+  mutable std::vector<std::atomic<const RankPlan*>> rank_plans;
 
   ~Data() {
     for (auto& t : transfers) delete t.load();
+    for (auto& r : rank_plans) delete r.load();
   }
+
+  // Pre: the steps are there.
+  void set_ranks() {
+    ranks = ranks_of(*from, *to);
+    transfers = std::vector<std::atomic<const Transfer*>>(steps.size() * ranks.size());
+    rank_plans = std::vector<std::atomic<const RankPlan*>>(ranks.size());
+  }
+  size_t at(int rank) const { return to_size(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin()); }
 };
 
 const char* name(StepKind kind) {
@@ -62,17 +73,34 @@ int64_t Plan::read_bytes(int rank) const {
   return bytes;
 }
 
-const Transfer& Plan::transfer(size_t step, int rank) const {
-  auto& ranks = data_->ranks;
-  auto at = to_size(std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
-  auto& slot = data_->transfers[step * ranks.size() + at];
-  const Transfer* known = slot.load(std::memory_order_acquire);
+namespace {
+
+// What the slot has, made when it is requested first.
+template <typename T, typename Make>
+const T& known_or_made(std::atomic<const T*>& slot, const Make& make) {
+  const T* known = slot.load(std::memory_order_acquire);
   if (known) return *known;
-  auto& s = data_->steps[step];
-  auto made = std::make_unique<Transfer>(transfer_of(*s.from, *s.to, data_->shape, rank, data_->hosts));
-  if (s.two_phase) split_in_phases(*made);
+  std::unique_ptr<const T> made = make();
   if (slot.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *made.release();
   return *known;
+}
+
+}  // namespace
+
+const Transfer& Plan::transfer(size_t step, int rank) const {
+  return known_or_made(data_->transfers[step * data_->ranks.size() + data_->at(rank)], [&] {
+    auto& s = data_->steps[step];
+    auto made = std::make_unique<Transfer>(transfer_of(*s.from, *s.to, data_->shape, rank, data_->hosts));
+    if (s.two_phase) split_in_phases(*made);
+    return made;
+  });
+}
+
+const RankPlan& Plan::of_rank(int rank) const {
+  return known_or_made(data_->rank_plans[data_->at(rank)], [&] {
+    // It is part of the data, so it does not own them.
+    return std::make_unique<RankPlan>(Plan(std::shared_ptr<const Data>(std::shared_ptr<void>(), data_.get())), rank);
+  });
 }
 
 std::vector<Link> Plan::links(size_t number) const {
@@ -213,12 +241,11 @@ Plan make_plan(const std::vector<const GlobalSpec*>& path, const GlobalSpec* fro
       data->steps.push_back(std::move(s));
     }
   }
-  data->ranks = ranks_of(*from, *to);
-  data->transfers = std::vector<std::atomic<const Transfer*>>(data->steps.size() * data->ranks.size());
+  data->set_ranks();
   for (size_t i = 0; i < transfers.size(); ++i)
     for (Transfer& t : transfers[i]) {
-      const auto at = std::lower_bound(data->ranks.begin(), data->ranks.end(), at_index(t.members, t.me));
-      data->transfers[i * data->ranks.size() + to_size(at - data->ranks.begin())] = new Transfer(std::move(t));
+      const size_t at = data->at(at_index(t.members, t.me));
+      data->transfers[i * data->ranks.size() + at] = new Transfer(std::move(t));
     }
   Plan plan(data);
   for (int r : data->ranks) data->max_read_bytes = std::max(data->max_read_bytes, plan.read_bytes(r));
@@ -314,8 +341,7 @@ Plan moved(const Plan& base, const GlobalSpec* from, const GlobalSpec* to, const
     s.to = here(s.to);
     s.fingerprint = fingerprint(s, i, data->shape, data->dtype);
   }
-  data->ranks = ranks_of(*from, *to);
-  data->transfers = std::vector<std::atomic<const Transfer*>>(data->steps.size() * data->ranks.size());
+  data->set_ranks();
   return Plan(data);
 }
 

@@ -26,6 +26,8 @@ struct Link {
   bool operator==(const Link&) const = default;
 };
 
+struct RankPlan;
+
 // A cheap handle to an immutable plan; it stays valid when the cache lets go of it.
 class Plan {
  public:
@@ -54,6 +56,8 @@ class Plan {
 
   // What a rank of a step's placements pulls in it; worked out on first use. Thread-safe.
   const Transfer& transfer(size_t step, int rank) const;
+  // The plan as a rank of its placements does it (rank_step.h); worked out on first use. Thread-safe.
+  const RankPlan& of_rank(int rank) const;
 
   struct Data;
   explicit Plan(std::shared_ptr<const Data> data) : data_(std::move(data)) {}

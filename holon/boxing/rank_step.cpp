@@ -72,6 +72,13 @@ RankStep::RankStep(const Plan& plan, size_t number, int rank)
   copied_shape_ = src.shape;
 }
 
+RankPlan::RankPlan(const Plan& of, int rank)
+    : plan(of), from_index(plan.from()->placement.index_of(rank)), to_index(plan.to()->placement.index_of(rank)) {
+  if (from_index >= 0)
+    in_shape = region_of(plan.shape(), plan.from()->placement, plan.from()->nd_sbp, from_index).shape;
+  for (size_t i = 0; i < plan.steps().size(); ++i) steps.emplace_back(plan, i, rank);
+}
+
 int64_t RankStep::view_at(const Dims& strides) const {
   int64_t at = 0;
   for (int i = 0; i < at_.size(); ++i) at += at_[i] * strides[i];

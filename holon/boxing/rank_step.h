@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "holon/array/array.h"
 #include "holon/boxing/planner.h"
@@ -72,6 +73,18 @@ class RankStep {
   bool copies_ = false;
   Dims shape_, copied_shape_;
   Dims at_;  // where the window begins in the part before or, with zeros, where that part begins in the new one
+};
+
+// All steps of a plan, as one rank does them.
+struct RankPlan {
+  // Pre: as RankStep's.
+  RankPlan(const Plan& plan, int rank);
+
+  const Plan plan;
+  int from_index;  // the rank's place in the plan's source and target; -1: not in it
+  int to_index;
+  Dims in_shape;  // of the part before; {} without one
+  std::vector<RankStep> steps;
 };
 
 // Its parts are in memory of a device, which is not the host's.

@@ -158,12 +158,12 @@ void Communicator::pull(const CallInfo& info, const GroupPulls& pulls, const voi
 void Communicator::do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
                            size_t out_bytes) {
   auto* result = static_cast<std::byte*>(out);
-  pull_all(pulls.mine(0), info.dtype, open(info, in, in_bytes), result, out_bytes);
+  pulls.run(0, info.dtype, open(info, in, in_bytes), result, out_bytes);
   if (const int phases = pulls.phases(); phases > 1) {
     CallInfo next = info;
     next.continues = true;
     for (int phase = 1; phase < phases; ++phase)
-      pull_all(pulls.mine(phase), info.dtype, open(next, out, out_bytes), result, out_bytes);
+      pulls.run(phase, info.dtype, open(next, out, out_bytes), result, out_bytes);
   }
   close();
 }

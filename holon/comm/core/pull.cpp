@@ -20,6 +20,11 @@ int64_t GroupPulls::elements_read(int me) const {
   return elements;
 }
 
+void GroupPulls::run(int phase, DType dtype, std::span<const std::byte* const> parts, std::byte* dst,
+                     size_t dst_bytes) const {
+  pull_all(mine(phase), dtype, parts, dst, dst_bytes);
+}
+
 namespace {
 
 bool is_row(const Pull& p) { return p.shape.size() == 1 && p.src_strides[0] == 1 && p.dst_strides[0] == 1; }

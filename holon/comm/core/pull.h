@@ -54,6 +54,10 @@ class GroupPulls {
 
   // What the calling member, `me`, reads from others.
   virtual int64_t elements_read(int me) const;
+
+  // Does those of the calling member, as pull_all() does.
+  virtual void run(int phase, DType dtype, std::span<const std::byte* const> parts, std::byte* dst,
+                   size_t dst_bytes) const;
 };
 
 using PullsOf = std::function<std::vector<Pull>(int member)>;

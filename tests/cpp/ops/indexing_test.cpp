@@ -12,6 +12,7 @@
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/compare.h"
 #include "holon/ops/create.h"
+#include "holon/ops/rearrange.h"
 #include "holon/ops/reduce.h"
 #include "holon/ops/shape.h"
 
@@ -90,6 +91,25 @@ TEST(Indexing, EachRankWritesWhatItHolds) {
       EXPECT_EQ(values(index(x, {At(1, 4), 0})), (std::vector<float>{2, 4, 0}));
     }
   });
+}
+
+// The product of its sizes overflows, that of its first strides and a place in them too (./dev test --asan sees it).
+TEST(Indexing, NoPlaceOverflowsWhereThereAreNoElements) {
+  constexpr int64_t kMany = int64_t{1} << 40;
+  for (const Dims& shape : {Dims{0, kMany, kMany}, Dims{kMany, 0, kMany}, Dims{kMany, kMany, 0}}) {
+    const Tensor x = empty(shape);
+    for (int d = 0; d < 3; ++d) {
+      if (shape[d] == 0) continue;
+      for (const Tensor& y :
+           {slice(x, d, kMany - 1), slice(x, d, 5, {}, kMany / 2), select(x, d, kMany - 1), narrow(x, d, kMany / 2, 3),
+            index(x, std::vector<indexing::Index>(to_size(d + 1), At(-2, {}))), chunk(x, 2, d).back(), flip(x, {d}),
+            diagonal(x, kMany / 2, d, (d + 1) % 3)}) {
+        EXPECT_EQ(y.numel(), 0);
+        EXPECT_EQ(y.array().offset, 0);
+        for (int64_t stride : y.array().strides) EXPECT_EQ(stride, 0) << shape.str() << " along " << d;
+      }
+    }
+  }
 }
 
 }  // namespace
