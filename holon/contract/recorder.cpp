@@ -78,7 +78,7 @@ class Recorder final : public Watch {
     for (Section& s : graphs_) document_.sections.push_back(std::move(s));
     if (together) compare(document_.str());
     std::string why;
-    if (Context::current().rank() == 0) try {
+    if (rank_ == 0) try {
         write_document(document_, file_);
       } catch (const Error& e) {
         why = e.what();
@@ -146,6 +146,7 @@ class Recorder final : public Watch {
   }
 
   const std::string file_;
+  const int rank_ = Context::current().rank();  // another context may be current when it is closed
   Document document_;
   std::vector<Section> graphs_;
   bool started_ = false;  // the first step has ended

@@ -91,7 +91,7 @@ class Replayer final : public Watch {
   }
 
   void close(bool, bool failed) override {
-    set_machine(before_);
+    if (&Context::current() == context_) set_machine(before_);
     if (failed || stopped_) return;
     if (step_ == 0 && !sections_.empty()) return check(*sections_[0]);
     for (const Section* s : sections_)
@@ -306,6 +306,7 @@ class Replayer final : public Watch {
   }
 
   const std::string file_;
+  const Context* context_ = &Context::current();  // another one may be current when it is closed
   Document document_;
   Machine before_;
   std::vector<const Section*> sections_;
