@@ -71,7 +71,7 @@ std::string cost_text(const Document& document, const Machine& machine) {
     int64_t bytes = 0;
     for (const Lines& l : s.lines)
       for (const Entry& e : l.entries) {
-        // What several tensors are moved together by is no plan of one: its bytes are known, and priced as one move.
+        // Several tensors that travel together are priced as one.
         const double each = seconds(e, machine);
         all.push_back({&l.site, &e, each * static_cast<double>(e.most)});
         total += all.back().s;

@@ -208,7 +208,8 @@ HOLON_OP(cross_entropy,
       bool mean = c.text("reduction"_attr) == "mean";
       if (!c.present(2)) {
         Tensor loss = row_losses(x, t, ignore, s);
-        c.out.push_back(result(c, mean ? mean_over(sum(loss), sum(cast(ne(t, ignore), loss.dtype()))) : reduced(c, loss)));
+        c.out.push_back(
+            result(c, mean ? mean_over(sum(loss), sum(cast(ne(t, ignore), loss.dtype()))) : reduced(c, loss)));
         return;
       }
       check_weight(c, classes);

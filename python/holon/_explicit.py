@@ -169,7 +169,7 @@ def _sbp_source(text, alias):
 def _at_positions(tree, positions):
     line, end_line, column, end_column = positions
     for node in ast.walk(tree):
-        # An expression that is a statement has its place; an assignment in place is no expression.
+        # An expression that is a statement has its place; an assignment in place is not an expression.
         if isinstance(node, (ast.expr, ast.AugAssign)):
             place = node.lineno, node.end_lineno, node.col_offset, node.end_col_offset
             if place == (line, end_line, column, end_column):
@@ -300,7 +300,7 @@ class Rewriter:
         block = [f'{indent}with {alias}.boxing_policy("silent"):  # {what}\n']
         block += ["    " + line if line.strip() else line for line in lines[first:last]]
         self.sources[path] = "".join(lines[:first] + block + lines[last:])
-        why = "what backward computes has no name in the program" if backward else "it is no operand on this line"
+        why = "what backward computes has no name in the program" if backward else "it is not an operand on this line"
         self.allowed.append((path, place["line"], what, why))
 
 
