@@ -31,12 +31,13 @@ const Lines* lines_of(const Section& s, const Site& site) {
   return nullptr;
 }
 
-// What the contract has on the line in any section, the wanted one first.
-const Entry* nearest(const Deviation& d) {
+// What the contract has on the line in any section, the wanted one first; and in which.
+const Entry* nearest(const Deviation& d, const Section** in) {
   const Entry* best = nullptr;
   auto look = [&](const Section& s) {
     if (best) return;
     if (const Lines* l = lines_of(s, d.site)) best = most_like(l->entries, *d.asked);
+    if (best) *in = &s;
   };
   if (d.section) look(*d.section);
   for (const Section& s : d.document->sections) look(s);
@@ -119,13 +120,16 @@ std::string text_of(const Deviation& d) {
     say("why:", fmt::format("one more {}", e.what));
   } else {
     text = fmt::format("contract {}: {} moves data that is not in the contract.", d.file, d.site.where());
-    const Entry* like = nearest(d);
-    say("contract:", like ? fmt::format("{}, {}", short_text(*like), like->times()) : "nothing on this line");
+    const Section* in = nullptr;
+    const Entry* like = nearest(d, &in);
+    say("contract:",
+        like ? fmt::format("{}, {} in {}", short_text(*like), like->times(), in->title()) : "nothing on this line");
     say("now:", short_text(e));
     more = e.all_bytes - (like ? like->all_bytes : 0);
     say("why:",
-        like && like->kind == e.kind && e.kind != Entry::Kind::kChoice ? why(*like, e)
-                                                                       : fmt::format("one more {}", e.what));
+        like && like->key() == e.key()                                       ? "it is in another part of the program"
+            : like && like->kind == e.kind && e.kind != Entry::Kind::kChoice ? why(*like, e)
+                                                                             : fmt::format("one more {}", e.what));
   }
   if (e.kind != Entry::Kind::kChoice) {
     const double s = seconds(e, machine);

@@ -60,6 +60,7 @@ struct Program {
   int steps = 3;
   int64_t rows = 8;
   bool extra = false, twice = false, less = false, log_last = false;
+  int extra_first = 1, extra_last = 1;  // steps
 
   double operator()() const {
     const Placement p("cpu", {0, 1, 2, 3});
@@ -78,7 +79,7 @@ struct Program {
       Tensor y = relu(matmul(x, up));
       line("y @ down");
       Tensor z = matmul(y, down);
-      if (extra && step == 1) {
+      if (extra && step >= extra_first && step <= extra_last) {
         line("planted");
         z = z.to_global(p, broadcast());
       }
@@ -192,6 +193,19 @@ TEST_F(ContractTest, DeviationsAreToldOnEveryRankAlike) {
   EXPECT_THAT(told({.less = true}), AllOf(HasSubstr("backward moves less"), HasSubstr("of it left out")));
   EXPECT_THAT(told({.rows = 16}),
               AllOf(HasSubstr("x @ up"), HasSubstr("2 times the elements"), HasSubstr("bytes more each time")));
+  // What only the first step may do, a later one may not.
+  const Program once{.extra = true, .extra_first = 0, .extra_last = 0};
+  comm::run_ranks(4, [&](int) {
+    Guard record(file_, Mode::kRecord);
+    once();
+  });
+  EXPECT_EQ(told(once), "no error");
+  EXPECT_THAT(told({.extra = true, .extra_first = 0}),
+              AllOf(HasSubstr("x1 in start"), HasSubstr("it is in another part of the program")));
+  comm::run_ranks(4, [&](int) {
+    Guard record(file_, Mode::kRecord);
+    Program{}();
+  });
   // A program that goes on for longer does the same in each step.
   EXPECT_EQ(told({.steps = 7}), "no error");
   EXPECT_THAT(told({.log_last = true}), HasSubstr("log moves data that is not in the contract"));
