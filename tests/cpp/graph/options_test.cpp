@@ -20,7 +20,8 @@ using testing::HasSubstr;
 
 // Another value than the given one, which the option may have.
 OptionValue another(const Option& o, const OptionValue& value) {
-  if (std::string_view(o.name) == "schedule") return std::string("gpipe");
+  if (std::holds_alternative<std::string>(value))
+    return std::string(std::string_view(o.name) == "schedule" ? "gpipe" : "a file");
   if (auto* on = std::get_if<bool>(&value)) return !*on;
   if (auto* n = std::get_if<int64_t>(&value)) return *n + 1;
   if (std::holds_alternative<std::optional<DType>>(value)) return std::optional(float16);
