@@ -8,7 +8,7 @@
 #include "holon/base/settings.h"
 #include "holon/boxing/executor.h"
 #include "holon/comm/device/device_communicator.h"
-#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/kernels/copy.h"
 #include "holon/tensor/node.h"
 

@@ -12,7 +12,7 @@
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/executor.h"
-#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"

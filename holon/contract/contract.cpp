@@ -9,6 +9,7 @@
 #include "holon/base/fmt.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/contract/moves.h"
 #include "holon/contract/watch.h"
 
 namespace holon::contract {

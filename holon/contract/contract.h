@@ -16,24 +16,17 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <span>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-#include "holon/boxing/planner.h"
-#include "holon/contract/document.h"
 
 namespace holon::contract {
 
+// Whether a contract is written, or kept.
 enum class Mode : uint8_t { kRecord, kReplay };
 
 class Watch;
 
 // Records a contract, or puts one in force, until the end of its scope, or end(). Collective: all ranks of the world.
-// Errors: the file cannot be read, or is of a world of other size (ValueError).
+// Errors: the file cannot be read, or is of a world of another size (ValueError).
 class Guard {
  public:
   explicit Guard(const std::string& file, Mode mode = Mode::kReplay);
@@ -61,70 +54,5 @@ void end_step();
 // Whether a contract is in force; whether one is recorded or in force.
 bool is_replaying();
 bool is_watching();
-
-// Below: for what moves data.
-
-enum class Why : uint8_t {
-  kAsked,    // by the program, or by what belongs to the call
-  kInput,    // an op redistributes an input by itself
-  kInside,   // the kernel reads what it lacks of an input
-  kWritten,  // a result is written into a tensor of another layout
-};
-
-struct Move {
-  std::string_view op;
-  const GlobalSpec* from;
-  const GlobalSpec* to;
-  const Dims& shape;
-  DType dtype;
-  Why why = Why::kAsked;
-  std::string_view input = {};                      // its name, of kInput and kInside
-  std::span<const GlobalSpec* const> targets = {};  // of kInput: of all inputs, nullptr for absent ones
-};
-
-// The plan to carry out: the contract's, or else the planner's. To be called by all ranks, once for each move, before
-// it. Pre: from is not to; no graph is being captured. Errors: the contract in force does not have it.
-boxing::Plan plan_move(const Move& move);
-
-// A local tensor becomes a global one.
-void note_local(const GlobalSpec* to, const Dims& shape, DType dtype);
-
-// An input of an op; spec is nullptr for an absent one.
-struct OpInput {
-  const GlobalSpec* spec = nullptr;
-  Dims shape = {};
-  DType dtype = DType::kFloat32;
-};
-// The layouts that calls of the op with these inputs take in the contract in force: on the user's line, or else on any.
-// Empty where there is none.
-std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<const OpInput> inputs);
-
-// Which of several algorithms the op takes in the contract in force; and what it takes, to be recorded or checked.
-std::optional<std::string> frozen_choice(std::string_view op);
-void note_choice(std::string_view op, std::string_view choice);
-
-// Whether the contract in force has such a move on any line; nullopt where none is in force.
-std::optional<bool> has_move(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
-// Its plan there, else the planner's: to look at, not to carry out.
-boxing::Plan plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
-
-// A graph was compiled: what each call of it moves, in the order of its nodes. Errors: it is not what the contract in
-// force has.
-void note_graph(const std::string& name, const std::vector<std::pair<Site, Entry>>& entries);
-
-// The node of the tape whose gradient is computed, until the end of its scope.
-class BackwardOf {
- public:
-  explicit BackwardOf(const char* node);
-  ~BackwardOf();
-  BackwardOf(const BackwardOf&) = delete;
-  BackwardOf& operator=(const BackwardOf&) = delete;
-
- private:
-  const char* before_;
-};
-
-// Called on the rank whose contract begins or ends: what was kept for it is no longer valid.
-void on_change(void (*f)());
 
 }  // namespace holon::contract

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "holon/base/hash.h"
-#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 
 namespace holon::contract {
 

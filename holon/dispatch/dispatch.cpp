@@ -15,7 +15,7 @@
 #include "holon/boxing/planner.h"
 #include "holon/comm/core/communicator.h"
 #include "holon/comm/core/context_handoff.h"
-#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/draw_seed.h"
 #include "holon/dispatch/local_call.h"

@@ -5,7 +5,7 @@
 #include "holon/array/device_runtime.h"
 #include "holon/base/context.h"
 #include "holon/boxing/executor.h"
-#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/on_device.h"
 #include "holon/dispatch/record.h"

@@ -3,7 +3,7 @@
 #include "holon/base/fmt.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/executor.h"
-#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/tracer.h"
 

@@ -10,7 +10,7 @@
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/boxing/planner.h"
-#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/cost/machine.h"
 #include "holon/tensor/tracer.h"
 

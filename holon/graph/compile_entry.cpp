@@ -10,6 +10,7 @@
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/graph/contract_entries.h"
 #include "holon/graph/graph_entry.h"

@@ -12,7 +12,7 @@
 #include "holon/base/settings.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/planner.h"
-#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/cost/machine.h"
 #include "holon/ops/sequence_shares.h"
 #include "holon/ops/to_global.h"

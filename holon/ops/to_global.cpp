@@ -10,7 +10,7 @@
 #include "holon/base/index.h"
 #include "holon/boxing/agree.h"
 #include "holon/boxing/executor.h"
-#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
 #include "holon/kernels/copy.h"

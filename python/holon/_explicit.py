@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import types
 
 from . import _C
 from ._programs import find_program
@@ -69,8 +70,12 @@ def _place(error):
     for tb in _tracebacks(error.__traceback__):
         if tb.tb_frame is frame:
             positions = list(frame.f_code.co_positions())[tb.tb_lasti // 2]
-    modules = ("holon", "oneflow")
-    alias = [n for n, v in frame.f_globals.items() if getattr(v, "__name__", "") in modules and hasattr(v, "sbp")]
+    # The package, or one that exports its names.
+    alias = [
+        name
+        for name, value in frame.f_globals.items()
+        if isinstance(value, types.ModuleType) and hasattr(value, "sbp") and hasattr(value, "boxing_policy")
+    ]
     values = {}
     for name in {*frame.f_code.co_names, *frame.f_locals}:
         values[name] = frame.f_locals.get(name, frame.f_globals.get(name))
@@ -212,7 +217,7 @@ def _candidates(node, place):
 
 
 def _sbp_text(text):
-    """ "(oneflow.sbp.split(dim=0), ...)" as a refusal writes it."""
+    """ "(sbp.split(dim=0), ...)" as a refusal writes it."""
     items = re.findall(r"split\((?:dim=|axis=)?(\d+)\)|(broadcast)|(partial_sum)", text)
     made = [f"S({s})" if s else "B" if b else "P" for s, b, _ in items]
     return made[0] if len(made) == 1 else f"({', '.join(made)})"

@@ -2,7 +2,7 @@
 #include "holon/contract/contract.h"
 
 #include "args.h"
-#include "holon/base/context.h"
+#include "holon/boxing/planner.h"
 
 namespace holon::python {
 

@@ -35,7 +35,8 @@ PAGES = {
     "placements": (
         "Placements and sbps",
         "Which ranks hold a global tensor, how it is divided, and what moves.",
-        ["tensor.h", "global/placement.h", "global/sbp.h", "global/nd_sbp.h", "boxing/planner.h", "boxing/events.h"],
+        ["tensor.h", "global/placement.h", "global/sbp.h", "global/nd_sbp.h", "boxing/planner.h", "boxing/events.h"]
+        + ["contract/contract.h"],
     ),
     "ranks": (
         "Ranks and errors",
