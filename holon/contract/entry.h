@@ -42,9 +42,6 @@ struct Entry {
   std::string path_text() const;
   std::string times() const;  // "x12", "x0-1"
   std::string str() const;    // the line
-  bool is_same_move(const Entry& o) const {
-    return kind == o.kind && from == o.from && to == o.to && shape == o.shape && dtype == o.dtype;
-  }
 };
 
 // A move with the path and the bytes of its plan.
