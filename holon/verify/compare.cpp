@@ -207,7 +207,9 @@ void Comparison::judge(int step) {
   if (!of_one) {
     const Record& r = record(step);
     int from = -1;
-    if ((r.converts || r.kind == Kind::kGradient) && s.inputs.size() == 1) from = s.inputs[0];
+    // Neither does what has no effect on one rank, if it leaves the value as it is: a slice, a division by the ranks.
+    if ((r.kind == Kind::kOp || r.kind == Kind::kGradient) && s.inputs.size() == 1) from = s.inputs[0];
+    if (r.kind == Kind::kWrite && !s.inputs.empty()) from = s.inputs[0];
     if (r.kind == Kind::kBackward && r.forward >= 0)
       for (int in : s.inputs)
         if (record(in).kind == Kind::kGradient && forward_converts(step)) from = in;
@@ -251,6 +253,9 @@ void Comparison::judge(int step) {
     }
     if (v == 0 || f.agreement > best.agreement) best = std::move(f);
   }
+  const Record& r = record(step);
+  const bool keeps_value = r.converts || r.kind == Kind::kGradient || r.kind == Kind::kBackward;
+  if (!of_one && !keeps_value && best.agreement != Agreement::kSame) best.agreement = Agreement::kUnknown;
 }
 
 bool Comparison::is_wrong_end(int step) const {
@@ -310,10 +315,13 @@ int Comparison::cause_of(int end) const {
   const bool addend = f.agreement == Agreement::kSame && f.partial;
   auto leads_on = [&](int step) {
     const Finding& g = finding(step);
-    if (addend) return g.partial;
-    if (g.agreement == Agreement::kSame) return false;
     if (g.agreement == Agreement::kUnknown) return true;
-    return f.agreement == Agreement::kScaled || g.agreement == Agreement::kDiffers;
+    if (addend) return g.partial || !steps_[to_size(step)].on_all();
+    if (g.agreement == Agreement::kSame) return false;
+    // Under hand-written data parallelism gradients are multiples on their way, until their mean is taken.
+    const Kind kind = record(step).kind;
+    const bool passes = kind == Kind::kGradient || kind == Kind::kBackward;
+    return f.agreement == Agreement::kScaled || g.agreement == Agreement::kDiffers || !passes;
   };
   std::set<int> seen{start};
   std::vector<int> open{start};
@@ -331,7 +339,21 @@ int Comparison::cause_of(int end) const {
       }
     if (last && (first < 0 || step < first)) first = step;
   }
-  return first < 0 ? start : first;
+  if (first < 0) first = start;
+  // A parameter's own gradient is an addend where the batch is divided: the sum is missing before its use.
+  if (addend && gives_to_leaf(first)) return end;
+  return first;
+}
+
+bool Comparison::gives_to_leaf(int step) const {
+  const Kind kind = record(step).kind;
+  if (kind == Kind::kLeafGradient) return true;
+  if (kind != Kind::kBackward) return false;
+  for (int s = step + 1; s < static_cast<int>(steps_.size()); ++s) {
+    const auto& inputs = steps_[to_size(s)].inputs;
+    if (std::find(inputs.begin(), inputs.end(), step) != inputs.end()) return record(s).kind == Kind::kLeafGradient;
+  }
+  return false;
 }
 
 Parting parting_of(const std::vector<const Recording*>& ranks) {

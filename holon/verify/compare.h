@@ -71,6 +71,7 @@ class Comparison {
   void judge(int step);
   bool is_wrong_end(int step) const;
   bool forward_converts(int step) const;
+  bool gives_to_leaf(int step) const;
   int step_of(size_t rank, int record) const;
 
   const Recording& reference_;

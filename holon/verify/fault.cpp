@@ -31,8 +31,7 @@ std::string_view name(FaultKind kind) {
 }
 
 std::string Fault::str() const {
-  std::string text = fmt::format("{}: {} {}: {}.", site.empty() ? "(line not known)" : site, op,
-                                 kind == FaultKind::kOther ? "differs" : "has a fault: " + std::string(name(kind)), what);
+  std::string text = fmt::format("{}: {}: {}: {}.", site.empty() ? "(line not known)" : site, op, name(kind), what);
   if (!seen.empty()) text += " It shows in " + seen + ".";
   return text;
 }
@@ -94,7 +93,10 @@ class Classifier {
     if (f_.match.element >= 0 && e)
       return fmt::format("{} is {:.6g} on {} ranks, and {:.6g} on one", element_text(f_.match.element, e->shape),
                          f_.match.found, c_.n_ranks(), f_.match.expected);
-    if (!e) return fmt::format("only {} ranks run it, and what follows differs", c_.n_ranks());
+    if (!e) return "one rank does not run it, and what follows differs";
+    for (const Value* v : c_.parts(cause_, f_.value))
+      if (v && v->global && v->shape != e->shape)
+        return fmt::format("it is {} on {} ranks, and {} on one", v->shape, c_.n_ranks(), e->shape);
     std::string text = "no sum, slice or copy of what the ranks have is the value of one rank";
     const auto found = c_.parts(cause_, f_.value);
     for (size_t r = 0; r < found.size(); ++r)
@@ -187,8 +189,7 @@ class Classifier {
 
   bool random() {
     if (!r_.random) return false;
-    std::string what = "it draws from each rank's own numbers, on its part: give it a global tensor, or all ranks the same seed";
-    return is(FaultKind::kRandomNumbers, what + "; " + values());
+    return is(FaultKind::kRandomNumbers, "each rank draws numbers of its own: give it a global tensor, or all ranks the same seed; " + values());
   }
 
   // Whether a step's value is a sum that is not made yet.

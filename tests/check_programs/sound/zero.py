@@ -5,7 +5,8 @@ from holon import nn
 
 everyone = flow.placement.all("cpu")
 flow.manual_seed(8)
-model = nn.Sequential(nn.Linear(8, 12), nn.GELU(), nn.Linear(12, 8)).to_global(everyone, flow.sbp.split(0))
+model = nn.Sequential(nn.Linear(8, 12), nn.GELU(), nn.Linear(12, 8)).to_global(everyone, flow.sbp.broadcast)
+model = model.to_global(sbp=flow.sbp.split(0))
 optimizer = flow.optim.Adam(model.parameters(), lr=0.01)
 with flow.boxing.parameter_policy("gather"):
     for _ in range(3):
