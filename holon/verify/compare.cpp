@@ -170,7 +170,6 @@ double Comparison::tolerance(int step, size_t value) const {
   const Value* e = expected(step, value);
   if (!e) return 0;
   const double eps = epsilon_of(e->dtype);
-  if (eps == 0) return 0;
   double moved = 0;
   for (size_t p = 0; p < perturbed_.size(); ++p) {
     const int at = perturbed_at_[p][to_size(steps_[to_size(step)].reference)];

@@ -71,7 +71,7 @@ class Classifier {
     fault_.site = r_.site;
     fault_.op = op_text(r_);
     if (end_ != cause_) fault_.seen = seen_text(c_.record(end_));
-    if (dropped() || branched() || drifted() || random() || scaled() || addend() || one_part() || data() || slice() || stale() ||
+    if (dropped() || branched() || drifted() || random() || replicas() || scaled() || addend() || one_part() || data() || slice() || stale() ||
         local())
       return fault_;
     fault_.what = values();
@@ -190,6 +190,23 @@ class Classifier {
   bool random() {
     if (!r_.random) return false;
     return is(FaultKind::kRandomNumbers, "each rank draws numbers of its own: give it a global tensor, or all ranks the same seed; " + values());
+  }
+
+  // Local tensors of which some are what one rank has, and others are not.
+  bool replicas() {
+    const Value* e = expected();
+    if (!e || !f_.assembled.value.empty() || f_.agreement != Agreement::kDiffers) return false;
+    int right = -1, wrong = -1;
+    const auto found = c_.parts(cause_, f_.value);
+    for (size_t r = 0; r < found.size(); ++r) {
+      if (!found[r] || found[r]->part_shape != e->part_shape || e->part.empty()) return false;
+      (equals(found[r]->part, *e) ? right : wrong) = static_cast<int>(r);
+    }
+    if (right < 0 || wrong < 0) return false;
+    const std::string what =
+        fmt::format("rank {} has the value of one rank, and rank {} another: {:.9g} instead of {:.9g} first", right, wrong,
+                    found[to_size(wrong)]->part[0], e->part[0]);
+    return is(is_earlier_on_a_rank() ? FaultKind::kStaleReplica : FaultKind::kDriftedReplicas, what);
   }
 
   // Whether a step's value is a sum that is not made yet.
@@ -355,12 +372,22 @@ class Classifier {
     if (f_.assembled.whole || (r_.kind != Kind::kOp && r_.kind != Kind::kWrite) || r_.converts) return false;
     for (int in : step(cause_).inputs) {
       const Finding& from = c_.finding(in);
-      if (from.agreement != Agreement::kSame || !from.relation || from.relation->is_whole()) continue;
-      if (from.partial)
+      if (from.agreement != Agreement::kSame) continue;
+      // The local part of a global tensor may come here by its memory alone.
+      std::vector<Sbp> nd_sbp;
+      if (from.relation) nd_sbp = from.relation->nd_sbp;
+      if (from.assembled.whole)
+        for (const Value* part : c_.parts(in, from.value))
+          if (part) nd_sbp = part->nd_sbp;
+      auto any = [&](auto&& is) { return std::any_of(nd_sbp.begin(), nd_sbp.end(), is); };
+      if (from.partial || any([](Sbp s) { return s.is_partial(); }))
         return is(FaultKind::kMissingSum,
                   fmt::format("it reads addends of which the sum is meant, from {}; {}", seen_text(c_.record(in)), values()));
-      return is(FaultKind::kLocalOp, fmt::format("its input is {} of the value on one rank, and its result no part of the result there; {}",
-                                                 from.relation->str(), values()));
+      if (any([](Sbp s) { return s.is_split(); }) || (from.relation && from.relation->interleaved >= 0))
+        return is(FaultKind::kLocalOp,
+                  fmt::format("each rank runs it on a part of its input, and the results are no parts of the result on "
+                              "one rank; {}",
+                              values()));
     }
     return false;
   }
@@ -392,7 +419,14 @@ Fault failure_of(const Comparison& c) {
     if (!site.empty()) sites.insert(site);
     if (!error.empty() && (errors.empty() || error.size() < errors.size())) errors = error;
   }
-  f.what = errors.empty() ? "a rank was killed" : errors;
+  if (errors.empty())
+    for (size_t r = 0; r < c.ranks().size(); ++r) {
+      const Recording& rank = *c.ranks()[r];
+      if (rank.ended) continue;
+      const std::string last = rank.records.empty() ? "its start" : rank.records.back().site;
+      errors += fmt::format("{}rank {} did not come to the end, and was stopped after {}", errors.empty() ? "" : "; ", r, last);
+    }
+  f.what = errors;
   if (sites.empty()) return f;
   // The line inside a branch comes before the one behind it.
   auto line = [](const std::string& site) {

@@ -41,11 +41,25 @@ class Layout:
 
 @dataclasses.dataclass
 class Result:
-    """What was found under a layout. fault: holon._C.CheckReport; None where the program could not be compared."""
+    """What was found under one layout. kind, site ("train.py:31") and op are those of the first value that differs, and
+    "" where all agree; compared counts values. str() is for people."""
 
-    layout: Layout
-    report: object
-    error: str = ""
+    layout: str
+    is_sound: bool
+    kind: str
+    site: str
+    op: str
+    compared: int
+    text: str
+
+    def __str__(self):
+        return f"{self.layout}: {self.text}"
+
+
+def _result(layout, report):
+    text = str(report) if report.kind else f"{report.compared} values agree with one rank's"
+    text = "; ".join([text, *report.notes]).replace(os.getcwd() + os.sep, "")
+    return Result(layout.text, report.is_sound, report.kind, report.site, report.op, report.compared, text)
 
 
 def _command(program, arguments, layout, folder, steps, perturbation):
@@ -99,8 +113,19 @@ class _Run:
         return [os.path.join(self.folder, f"rank{r}") for r in range(self.layout.ranks)]
 
 
-def check(program, layouts, arguments=(), steps=3, timeout=60.0, folder=None):
-    """Yields a Result for each of the layouts; one of one rank is what the others are compared with."""
+def check_program(program, layouts=("2",), arguments=(), steps=3, timeout=60.0, folder=None):
+    """Runs a program on one rank and under layouts, and yields a Result for each: whether gradients, updates, states of
+    optimizers, buffers and all that the program reads are those of one rank, to rounding, and where they are not, the
+    first line that makes the difference.
+
+        for result in check_program("train.py", ["2", "4 DP=2 TP=2", "4 --tp 4"]):
+            print(result)
+
+    A layout is a number of ranks, NAME=VALUE for the program's environment, and arguments that follow `arguments`; one of
+    1 rank is what the others are compared with, instead of "1". steps: of optimizers, after which a run ends; 0: all.
+    timeout: seconds for each run. folder: where recordings and outputs are kept; it must not exist. Errors: a layout
+    that cannot be read (ValueError); a program that fails on one rank, or ranks that left no recording (RuntimeError).
+    """
     layouts = [Layout.parse(text) for text in layouts]
     one = next((layout for layout in layouts if layout.ranks == 1), Layout.parse("1"))
     with tempfile.TemporaryDirectory(prefix="holon-check-") as temporary:
@@ -114,11 +139,12 @@ def check(program, layouts, arguments=(), steps=3, timeout=60.0, folder=None):
             if layout.ranks == 1 and layout is one:
                 continue
             run = _Run(program, arguments, layout, steps, os.path.join(folder, f"{layout.ranks}-{i}"))
-            run.wait(timeout)
+            output = run.wait(timeout)
             try:
-                yield Result(layout, _C.check_recordings(reference, rounded, run.recordings()))
+                report = _C.check_recordings(reference, rounded, run.recordings())
             except RuntimeError as error:
-                yield Result(layout, None, f"{error}\n{outputs[0]}".strip())
+                raise RuntimeError(f"{error}\n{outputs[0]}{output}".strip()) from None
+            yield _result(layout, report)
 
 
 def main(arguments):
@@ -152,16 +178,12 @@ def main(arguments):
         parser.error(str(error))
     if a.keep and os.path.exists(a.keep):
         parser.error(f"--keep {a.keep}: it exists already")
-    worst = 0
-    for result in check(a.program, texts or ["2"], program_arguments, a.steps, a.timeout, a.keep):
-        if result.report is None:
-            print(f"{result.layout.text}: {result.error}")
-            worst = _FAILED
-        elif result.report.is_sound:
-            print(f"{result.layout.text}: {result.report.compared} values agree with one rank's")
-        else:
-            print(f"{result.layout.text}: {result.report}".replace(os.getcwd() + os.sep, ""))
-            worst = max(worst, _FOUND)
-        for note in result.report.notes if result.report else ():
-            print(f"{result.layout.text}: {note}")
-    return worst
+    sound = True
+    try:
+        for result in check_program(a.program, texts or ["2"], program_arguments, a.steps, a.timeout, a.keep):
+            print(result, flush=True)
+            sound = sound and result.is_sound
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return _FAILED
+    return 0 if sound else _FOUND

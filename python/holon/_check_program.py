@@ -23,6 +23,18 @@ def _record_state(modules):
                 _C.record_state(f"{type(root).__name__} {i}: {name}", tensor)
 
 
+def _run_eagerly(graph, *args, **kwargs):
+    """A call of an nn.Graph, op by op: what is compiled has no lines."""
+    result = graph.build(*args, **kwargs)
+    for optimizer in graph._optimizers:
+        optimizer.clip_grad()
+        optimizer.step()
+        optimizer.zero_grad()
+    for schedule in graph._schedulers:
+        schedule.step()
+    return result
+
+
 def main():
     folder, steps, perturbation, program, *arguments = sys.argv[1:]
     program = os.path.abspath(program)
@@ -40,6 +52,9 @@ def main():
         modules.append(self)
 
     holon.nn.Module.__init__ = keeping
+    holon.nn.Graph.__call__ = _run_eagerly
+    # A program whose placements name ranks runs on one rank all the same.
+    _C.set_placements_on_one_rank(_C.world_size() == 1)
     main_module = types.ModuleType("__main__")
     main_module.__file__ = program
     sys.modules["__main__"] = main_module

@@ -7,6 +7,7 @@
 #include "args.h"
 #include "bind.h"
 #include "holon/base/error.h"
+#include "holon/global/placement.h"
 #include "holon/verify/recorder.h"
 #include "holon/verify/report.h"
 
@@ -40,6 +41,8 @@ void bind_verify(nb::module_& m) {
       },
       "path"_a, "steps"_a = 0, "perturbation"_a = 0,
       "Records what this rank's thread computes from now on (holon check).");
+  m.def("set_placements_on_one_rank", set_placements_on_one_rank, "on"_a,
+        "Whether in a world of one rank every placement is that rank.");
   m.def(
       "record_state",
       [](const std::string& name, HandleOf<"Tensor"> t) {
