@@ -119,8 +119,9 @@ class Classifier {
       const Value* e = c_.expected(s, 0);
       const bool lost = e && e->requires_grad;
       if (!lost) continue;
-      fault_.site = op.site;
-      fault_.op = op_text(op);
+      const Record& first = c_.record(lost_before(s));
+      fault_.site = first.site;
+      fault_.op = op_text(first);
       fault_.seen = seen_text(c_.record(end_));
       return is(FaultKind::kDroppedGradient, "its result has a gradient on one rank and none under this layout");
     }
@@ -131,6 +132,16 @@ class Classifier {
       return is(FaultKind::kDroppedGradient, "on one rank a gradient comes from here, and under this layout none");
     }
     return is(FaultKind::kDroppedGradient, "there is a gradient on one rank, and none under this layout");
+  }
+
+  // Of an op without a gradient: the first of those before it that only several ranks run, and that have none either.
+  int lost_before(int s) const {
+    for (int in : step(s).inputs) {
+      const Record& op = c_.record(in);
+      if (!c_.reference(in) && op.kind == Kind::kOp && !op.values.empty() && !op.values[0].requires_grad)
+        return lost_before(in);
+    }
+    return s;
   }
 
   // Which ranks run it.
@@ -180,10 +191,12 @@ class Classifier {
   }
 
   bool is_earlier_on_a_rank() const {
+    if (!expected()) return false;
     for (const Value* part : c_.parts(cause_, f_.value))
       if (part && part->here)
         for (const Value* e : earlier())
-          if (part->part.size() == e->part.size() && equals(part->part, *e)) return true;
+          if (part->part.size() == e->part.size() && equals(part->part, *e) && !equals(part->part, *expected()))
+            return true;
     return false;
   }
 
@@ -370,6 +383,7 @@ class Classifier {
   // Its inputs are parts or addends of what one rank has, and its result is neither.
   bool local() {
     if (f_.assembled.whole || (r_.kind != Kind::kOp && r_.kind != Kind::kWrite) || r_.converts) return false;
+    bool split = false;
     for (int in : step(cause_).inputs) {
       const Finding& from = c_.finding(in);
       if (from.agreement != Agreement::kSame) continue;
@@ -383,13 +397,13 @@ class Classifier {
       if (from.partial || any([](Sbp s) { return s.is_partial(); }))
         return is(FaultKind::kMissingSum,
                   fmt::format("it reads addends of which the sum is meant, from {}; {}", seen_text(c_.record(in)), values()));
-      if (any([](Sbp s) { return s.is_split(); }) || (from.relation && from.relation->interleaved >= 0))
-        return is(FaultKind::kLocalOp,
-                  fmt::format("each rank runs it on a part of its input, and the results are no parts of the result on "
-                              "one rank; {}",
-                              values()));
+      split = split || any([](Sbp s) { return s.is_split(); }) || (from.relation && from.relation->interleaved >= 0);
     }
-    return false;
+    return split &&
+        is(FaultKind::kLocalOp,
+           fmt::format("each rank runs it on a part of its input, and the results are no parts of the result on one "
+                       "rank; {}",
+                       values()));
   }
 
   const Comparison& c_;

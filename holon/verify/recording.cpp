@@ -63,6 +63,12 @@ struct Reader {
   Dims dims() {
     const auto list = numbers<int64_t>();
     ok = ok && list.size() <= to_size(kMaxAxes);
+    uint64_t elements = 1;
+    for (int64_t n : list) {
+      ok = ok && n >= 0 && static_cast<uint64_t>(n) < kMostItems;
+      if (ok && n > 0) elements *= static_cast<uint64_t>(n);
+      ok = ok && elements < kMostItems;
+    }
     return ok ? Dims(std::span<const int64_t>(list)) : Dims();
   }
 };
@@ -84,14 +90,23 @@ void put(Writer& w, const Value& v) {
 
 Value get_value(Reader& r) {
   Value v;
-  v.dtype = static_cast<DType>(r.number());
+  const int64_t dtype = r.number();
+  r.ok = r.ok && dtype >= 0 && dtype < kDTypeCount;
+  if (r.ok) v.dtype = static_cast<DType>(dtype);
   v.shape = r.dims();
   v.global = r.number() != 0;
   v.hierarchy = r.dims();
   v.ranks = r.numbers<int>();
   v.nd_sbp.resize(r.count(2 * sizeof(int64_t)));
-  for (Sbp& s : v.nd_sbp)
-    s.kind = static_cast<Sbp::Kind>(r.number()), s.axis = static_cast<int8_t>(r.number());
+  for (Sbp& s : v.nd_sbp) {
+    const int64_t kind = r.number(), axis = r.number();
+    r.ok = r.ok && kind >= 0 && kind <= static_cast<int64_t>(Sbp::Kind::kPartial) && axis >= 0 &&
+        (kind != static_cast<int64_t>(Sbp::Kind::kSplit) || axis < v.shape.size());
+    if (r.ok) s = {static_cast<Sbp::Kind>(kind), static_cast<int8_t>(axis)};
+  }
+  r.ok = r.ok && v.nd_sbp.size() == to_size(v.hierarchy.size()) &&
+      v.ranks.size() == (v.global ? to_size(v.hierarchy.numel()) : 0);
+  for (int rank : v.ranks) r.ok = r.ok && rank >= 0;
   v.requires_grad = r.number() != 0;
   v.here = r.number() != 0;
   v.part_shape = r.dims();

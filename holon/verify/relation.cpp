@@ -47,7 +47,7 @@ void for_elements(const Region& region, const Dims& shape, F&& f) {
 }  // namespace
 
 Match match(std::span<const double> found, std::span<const double> expected, double tolerance,
-            std::span<const double> numbers) {
+            std::span<const double> numbers, bool only_numbers) {
   Match m;
   if (found.size() != expected.size()) return m;
   double worst = -1, up = 0, down = 0;
@@ -75,7 +75,7 @@ Match match(std::span<const double> found, std::span<const double> expected, dou
   const auto distinct = static_cast<size_t>(std::count_if(expected.begin(), expected.end(), [&](double e) { return e != 0; }));
   const double factor = up / down;
   // A zero is a multiple of everything.
-  if (distinct >= kManyNumbers && std::abs(factor) > 1e-3) scaled(factor);
+  if (!only_numbers && distinct >= kManyNumbers && std::abs(factor) > 1e-3) scaled(factor);
   return m;
 }
 
@@ -204,7 +204,8 @@ struct Search {
       for (size_t i = 0; i < part.size() && same; ++i) same = near(part[i], parts[first]->part[i], tolerance);
       if (!same) return;
     }
-    Match m = match(sum, expected, tolerance * addends, numbers);
+    // Any two tensors add up to something.
+    Match m = match(sum, expected, tolerance * addends, numbers, addends > 1);
     bool mean = false;
     if (addends > 1 && m.level == Match::Level::kScaled && std::abs(m.factor - addends) < 1e-6 * addends)
       m.level = Match::Level::kSame, mean = true;

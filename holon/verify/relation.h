@@ -20,10 +20,10 @@ struct Match {
   double found = 0, expected = 0;
 };
 
-// found and expected have the same shape; a difference up to tolerance is rounding. numbers: factors that a value of few elements
-// may have; more elements show by themselves that they are multiples.
+// found and expected have the same shape; a difference up to tolerance is rounding. numbers: factors that it may have;
+// of several elements, which show by themselves that they are multiples, any other too, unless only_numbers.
 Match match(std::span<const double> found, std::span<const double> expected, double tolerance,
-            std::span<const double> numbers);
+            std::span<const double> numbers, bool only_numbers = false);
 
 // The logical value of a global tensor. parts: by rank of the world, nullptr where there is none.
 struct Assembled {

@@ -1,5 +1,5 @@
 # layouts: 2
-# kind: local op on a global meaning
+# kind: local op on a global meaning, missing sum
 # Batch statistics are each rank's own, and so are the running ones.
 import numpy as np
 

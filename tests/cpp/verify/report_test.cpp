@@ -13,6 +13,7 @@
 #include "holon/base/fmt.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/random_state.h"
+#include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/create.h"
 #include "holon/ops/matmul.h"
