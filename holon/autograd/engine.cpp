@@ -177,7 +177,8 @@ class Run {
 
   // The gradient of a stretch waits for those of its neighbours. A graph joins them itself (graph/passes/join_slices).
   bool leave_for_later(Node& node, TensorVec& grads) {
-    if (create_ || tracer_ || observer() || node.edges.size() != 1 || !node.edges[0].node || !grads[0].defined()) return false;
+    if (create_ || tracer_ || observer() || node.edges.size() != 1 || !node.edges[0].node || !grads[0].defined())
+      return false;
     const std::optional<Stretch> at = node.stretch();
     if (!at) return false;
     pending_of(node.edges[0].node).later.push_back({node.edges[0].index, std::move(grads[0]), Ref<Node>(&node), *at});

@@ -26,7 +26,8 @@ class Observer {
     bool converts = false;  // to_global, to_local: the logical value is its input's
   };
   // An op has run, and is recorded for backward.
-  virtual void op(const char* name, const OpKind& kind, std::span<const Tensor> inputs, std::span<const Tensor> outputs) = 0;
+  virtual void op(const char* name, const OpKind& kind, std::span<const Tensor> inputs,
+                  std::span<const Tensor> outputs) = 0;
   // self has a new value, in its own memory.
   virtual void wrote(const char* name, std::span<const Tensor> inputs, const Tensor& self) = 0;
   // The program made a tensor of data of its own.

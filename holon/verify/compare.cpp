@@ -28,7 +28,7 @@ double largest(const std::vector<double>& values) {
 }
 
 Agreement agreement_of(Match::Level level) {
-  return level == Match::Level::kSame ? Agreement::kSame
+  return level == Match::Level::kSame  ? Agreement::kSame
       : level == Match::Level::kScaled ? Agreement::kScaled
                                        : Agreement::kDiffers;
 }
@@ -49,7 +49,7 @@ Comparison::Comparison(const Recording& reference, std::vector<const Recording*>
   make_edges();
   findings_.resize(steps_.size());
   source_.assign(steps_.size(), -1);
-  for (int s = 0; s < static_cast<int>(steps_.size()); ++s) judge(s);
+  for (int s = 0; s < static_cast<int>(steps_.size()); ++s) compare(s);
 }
 
 void Comparison::align_all() {
@@ -92,8 +92,8 @@ void Comparison::align_all() {
         steps_.push_back(std::move(s));
       }
     }
-    const size_t end = i < first.size() ? (reference_of[i] >= 0 ? to_size(reference_of[i]) : next_reference)
-                                        : reference_keys.size();
+    const size_t end =
+        i < first.size() ? (reference_of[i] >= 0 ? to_size(reference_of[i]) : next_reference) : reference_keys.size();
     for (; next_reference < end; ++next_reference) {
       Step s;
       s.reference = static_cast<int>(next_reference);
@@ -198,7 +198,7 @@ bool Comparison::forward_converts(int step) const {
   return false;
 }
 
-void Comparison::judge(int step) {
+void Comparison::compare(int step) {
   const Step& s = steps_[to_size(step)];
   Finding& best = findings_[to_size(step)];
   const Record* of_one = reference(step);
@@ -257,7 +257,7 @@ void Comparison::judge(int step) {
   if (!of_one && !keeps_value && best.agreement != Agreement::kSame) best.agreement = Agreement::kUnknown;
 }
 
-bool Comparison::is_wrong_end(int step) const {
+bool Comparison::is_wrong_outcome(int step) const {
   const Step& s = steps_[to_size(step)];
   const Record& r = record(step);
   const Finding& f = finding(step);
@@ -267,6 +267,8 @@ bool Comparison::is_wrong_end(int step) const {
     return ended && (r.kind == Kind::kLeafGradient || r.kind == Kind::kUse || r.kind == Kind::kUpdate);
   }
   if (f.assembled.drifted_rank >= 0) return true;
+  // More updates than on one rank.
+  if (r.kind == Kind::kUse && s.reference < 0) return true;
   const auto found = parts(step, 0);
   const bool global = std::any_of(found.begin(), found.end(), [](auto* p) { return p && p->global; });
   switch (r.kind) {
@@ -290,26 +292,26 @@ bool Comparison::is_wrong_end(int step) const {
       if (global) return wrong;
       // What was the same on all ranks is to stay so: a running mean, not a gradient.
       return f.agreement == Agreement::kDiffers && std::any_of(s.inputs.begin(), s.inputs.end(), [&](int in) {
-        return record(in).kind == Kind::kWrite && record(in).site == r.site && finding(in).relation &&
-            finding(in).relation->is_whole() && finding(in).agreement == Agreement::kSame;
-      });
+               return record(in).kind == Kind::kWrite && record(in).site == r.site && finding(in).relation &&
+                   finding(in).relation->is_whole() && finding(in).agreement == Agreement::kSame;
+             });
     case Kind::kOp: return global && wrong && !is_used_[to_size(step)];
     default: return false;
   }
 }
 
-int Comparison::first_wrong_end() const {
+int Comparison::first_wrong_outcome() const {
   for (int s = 0; s < static_cast<int>(steps_.size()); ++s)
-    if (is_wrong_end(s)) return s;
+    if (is_wrong_outcome(s)) return s;
   return -1;
 }
 
-int Comparison::cause_of(int end) const {
+int Comparison::cause_of(int outcome) const {
   // A wrong factor is followed through wrong factors too; anything else only through what is no multiple either.
-  Finding f = finding(end);
-  int start = end;
-  if (record(end).kind == Kind::kRead)
-    for (int in : steps_[to_size(end)].inputs)
+  Finding f = finding(outcome);
+  int start = outcome;
+  if (record(outcome).kind == Kind::kRead)
+    for (int in : steps_[to_size(outcome)].inputs)
       if (finding(in).agreement > f.agreement) f = finding(in), start = in;
   const bool addend = f.agreement == Agreement::kSame && f.partial;
   auto leads_on = [&](int step) {
@@ -340,7 +342,7 @@ int Comparison::cause_of(int end) const {
   }
   if (first < 0) first = start;
   // A parameter's own gradient is an addend where the batch is divided: the sum is missing before its use.
-  if (addend && gives_to_leaf(first)) return end;
+  if (addend && gives_to_leaf(first)) return outcome;
   return first;
 }
 
@@ -353,22 +355,6 @@ bool Comparison::gives_to_leaf(int step) const {
     if (std::find(inputs.begin(), inputs.end(), step) != inputs.end()) return record(s).kind == Kind::kLeafGradient;
   }
   return false;
-}
-
-Parting parting_of(const std::vector<const Recording*>& ranks) {
-  Parting p;
-  size_t least = ranks[0]->records.size();
-  for (auto* r : ranks) least = std::min(least, r->records.size());
-  size_t i = 0;
-  auto same = [&](size_t at) {
-    return std::all_of(ranks.begin(), ranks.end(), [&](auto* r) {
-      return key_of(r->records[at]) == key_of(ranks[0]->records[at]);
-    });
-  };
-  while (i < least && same(i)) ++i;
-  for (auto* r : ranks) p.sites.push_back(i < r->records.size() ? r->records[i].site : "");
-  p.parted = i < least;
-  return p;
 }
 
 }  // namespace holon::verify

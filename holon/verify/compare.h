@@ -1,13 +1,14 @@
-// One program under two layouts: its run on one rank, and its run on several. Each value of the one is compared with what
-// the ranks of the other hold of it.
+// One program under two layouts: its run on one rank, and its run on several. Each value of the one is compared with
+// what the ranks of the other hold of it.
 //
-// What must agree are the ends of the program: gradients that an update takes, updated parameters and what rules keep for
-// them, gradient norms, values that the program reads, results that nothing uses, state of modules, and the bits of
-// broadcast copies. From the first end that does not agree, the values that it was made of lead back to the first
-// op that reads what agrees and makes what does not. So a value may be a partial sum, a mean or a part on the way there.
+// What must agree are the outcomes: gradients that an update takes, updated parameters and what rules keep for them,
+// gradient norms, values that the program reads, results that nothing uses, the state of modules, and the bits of
+// broadcast copies. From the first outcome that does not agree, the values that it was made of lead back to the first
+// op that reads what agrees and makes what does not. So a value may be a partial sum, a mean or a part on the way
+// there.
 //
-// Values agree if they differ by no more than rounding: 16 times what the value moves by when each result on one rank is
-// rounded otherwise (perturb.h), and 8 eps of its largest element.
+// Values agree if they differ by no more than rounding: 16 times what the value moves by when each result on one rank
+// is rounded otherwise (perturb.h), and 8 eps of its largest element.
 #pragma once
 
 #include <optional>
@@ -21,8 +22,8 @@ namespace holon::verify {
 
 // The same record of all runs.
 struct Step {
-  int reference = -1;      // its place in the run on one rank; -1: it is not there
-  std::vector<int> at{};   // in each rank's run; -1 likewise
+  int reference = -1;          // its place in the run on one rank; -1: it is not there
+  std::vector<int> at{};       // in each rank's run; -1 likewise
   std::vector<int> inputs{};   // steps
   std::vector<int> missing{};  // steps that give to it on one rank, and not here
   bool on_all() const;
@@ -59,17 +60,18 @@ class Comparison {
   const Value* expected(int step, size_t value) const;
   // The parts that ranks hold.
   std::vector<const Value*> parts(int step, size_t value) const;
-  // The first end that does not agree; -1: all do.
-  int first_wrong_end() const;
-  // Where it begins; and if it is that an addend is used as if it were the sum, where that is from.
-  int cause_of(int end) const;
+  // The first outcome that does not agree; -1: all do.
+  int first_wrong_outcome() const;
+  // The step at which the fault is made that shows there. Where an addend is used as if it were the sum: that which
+  // makes the addend or, of a parameter's gradient, the outcome itself.
+  int cause_of(int outcome) const;
   int compared() const { return compared_; }
 
  private:
   void align_all();
   void make_edges();
-  void judge(int step);
-  bool is_wrong_end(int step) const;
+  void compare(int step);
+  bool is_wrong_outcome(int step) const;
   bool forward_converts(int step) const;
   bool gives_to_leaf(int step) const;
   int step_of(size_t rank, int record) const;
@@ -81,16 +83,9 @@ class Comparison {
   std::vector<std::vector<int>> step_of_;  // by rank and record
   std::vector<int> step_of_reference_;
   std::vector<Finding> findings_;
-  std::vector<int> source_;    // the step whose value on one rank is expected of this one; -1: there is none
+  std::vector<int> source_;  // the step whose value on one rank is expected of this one; -1: there is none
   std::vector<bool> is_used_;
   int compared_ = 0;
 };
-
-// The first place at which ranks did not do the same, by their records; -1: there is none but ends.
-struct Parting {
-  bool parted = false;
-  std::vector<std::string> sites;  // what each rank did next, by rank; "" if nothing
-};
-Parting parting_of(const std::vector<const Recording*>& ranks);
 
 }  // namespace holon::verify

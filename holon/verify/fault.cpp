@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <charconv>
 #include <cmath>
-#include <set>
 
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
@@ -52,27 +50,27 @@ std::string op_text(const Record& r) {
   }
 }
 
-std::string seen_text(const Record& r) {
-  return op_text(r) + (r.site.empty() ? "" : ", " + r.site);
-}
+std::string seen_text(const Record& r) { return op_text(r) + (r.site.empty() ? "" : ", " + r.site); }
 
 std::string element_text(int64_t element, const Dims& shape) {
   if (shape.size() == 0) return "the value";
   Dims at = Dims::filled(shape.size(), 0);
-  for (int d = shape.size() - 1; d >= 0; --d) at[d] = shape[d] ? element % shape[d] : 0, element /= std::max<int64_t>(shape[d], 1);
+  for (int d = shape.size() - 1; d >= 0; --d)
+    at[d] = shape[d] ? element % shape[d] : 0, element /= std::max<int64_t>(shape[d], 1);
   return fmt::format("element {}", at);
 }
 
 class Classifier {
  public:
-  Classifier(const Comparison& c, int end) : c_(c), end_(end), cause_(c.cause_of(end)), r_(c.record(cause_)), f_(c.finding(cause_)) {}
+  Classifier(const Comparison& c, int outcome)
+      : c_(c), outcome_(outcome), cause_(c.cause_of(outcome)), r_(c.record(cause_)), f_(c.finding(cause_)) {}
 
   Fault run() {
     fault_.site = r_.site;
     fault_.op = op_text(r_);
-    if (end_ != cause_) fault_.seen = seen_text(c_.record(end_));
-    if (dropped() || branched() || drifted() || random() || replicas() || scaled() || addend() || one_part() || data() || slice() || stale() ||
-        local())
+    if (outcome_ != cause_) fault_.seen = seen_text(c_.record(outcome_));
+    if (dropped() || branched() || drifted() || random() || replicas() || scaled() || addend() || one_part() ||
+        data() || slice() || stale() || local())
       return fault_;
     fault_.what = values();
     return fault_;
@@ -112,17 +110,27 @@ class Classifier {
     const bool gone = step(cause_).on_none() ||
         (r_.kind == Kind::kUse && c_.reference(cause_) && c_.reference(cause_)->values.size() > r_.values.size());
     if (!gone && !(gradient && !step(cause_).missing.empty())) return false;
+    if (step(cause_).on_none())
+      for (int s = cause_ - 1; s >= 0 && c_.record(s).kind != Kind::kUpdate; --s)
+        if (c_.record(s).kind == Kind::kMade && step(s).on_none()) {
+          fault_.site = c_.record(s).site;
+          fault_.op = op_text(c_.record(s));
+          return is(FaultKind::kData,
+                    "one rank reads this and goes on to an update, and under this layout there are fewer of them");
+        }
     // Ops whose result has a gradient on one rank only, or that take one away.
     for (int s = 0; s < static_cast<int>(c_.steps().size()); ++s) {
       const Record& op = c_.record(s);
-      if ((op.kind != Kind::kOp && op.kind != Kind::kWrite) || step(s).on_none() || op.values.empty() || op.values[0].requires_grad) continue;
+      if ((op.kind != Kind::kOp && op.kind != Kind::kWrite) || step(s).on_none() || op.values.empty() ||
+          op.values[0].requires_grad)
+        continue;
       const Value* e = c_.expected(s, 0);
       const bool lost = e && e->requires_grad;
       if (!lost) continue;
       const Record& first = c_.record(lost_before(s));
       fault_.site = first.site;
       fault_.op = op_text(first);
-      fault_.seen = seen_text(c_.record(end_));
+      fault_.seen = seen_text(c_.record(outcome_));
       return is(FaultKind::kDroppedGradient, "its result has a gradient on one rank and none under this layout");
     }
     for (int s : step(cause_).missing) {
@@ -202,7 +210,8 @@ class Classifier {
 
   bool random() {
     if (!r_.random) return false;
-    return is(FaultKind::kRandomNumbers, "each rank draws numbers of its own: give it a global tensor, or all ranks the same seed; " + values());
+    return is(FaultKind::kRandomNumbers,
+              "each rank draws numbers of its own: give it a global tensor, or all ranks the same seed; " + values());
   }
 
   // Local tensors of which some are what one rank has, and others are not.
@@ -217,8 +226,8 @@ class Classifier {
     }
     if (right < 0 || wrong < 0) return false;
     const std::string what =
-        fmt::format("rank {} has the value of one rank, and rank {} another: {:.9g} instead of {:.9g} first", right, wrong,
-                    found[to_size(wrong)]->part[0], e->part[0]);
+        fmt::format("rank {} has the value of one rank, and rank {} another: {:.9g} instead of {:.9g} first", right,
+                    wrong, found[to_size(wrong)]->part[0], e->part[0]);
     return is(is_earlier_on_a_rank() ? FaultKind::kStaleReplica : FaultKind::kDriftedReplicas, what);
   }
 
@@ -244,16 +253,20 @@ class Classifier {
       if (std::abs(factor - k) < 1e-6 * k) {
         if (k == n) times = fmt::format("{} times, the number of ranks, what it is on one rank", n);
         if (k == 1 / n) times = fmt::format("1/{} of what it is on one rank, where {} is the number of ranks", n, n);
-        if (k == std::sqrt(n)) times = fmt::format("√{} times what it is on one rank, where {} is the number of ranks", n, n);
-        if (k == 1 / std::sqrt(n)) times = fmt::format("1/√{} of what it is on one rank, where {} is the number of ranks", n, n);
+        if (k == std::sqrt(n))
+          times = fmt::format("√{} times what it is on one rank, where {} is the number of ranks", n, n);
+        if (k == 1 / std::sqrt(n))
+          times = fmt::format("1/√{} of what it is on one rank, where {} is the number of ranks", n, n);
       }
     times += "; " + values();
     const bool whole_number = std::abs(factor - std::round(factor)) < 1e-6 && factor > 1.5;
     const bool sums = r_.converts || r_.kind == Kind::kBackward || r_.kind == Kind::kGradient;
     if (sums && whole_number && !reads_mean()) return is(FaultKind::kSumTwice, times);
-    if (sums && factor < 1 && factor > 0 && std::abs(1 / factor - std::round(1 / factor)) < 1e-6 && r_.kind != Kind::kOp)
+    if (sums && factor < 1 && factor > 0 && std::abs(1 / factor - std::round(1 / factor)) < 1e-6 &&
+        r_.kind != Kind::kOp)
       return is(FaultKind::kMissingSum, times);
-    return is(FaultKind::kWrongScale, reads_mean() && whole_number ? times + ": means of the ranks are summed, not averaged" : times);
+    return is(FaultKind::kWrongScale,
+              reads_mean() && whole_number ? times + ": means of the ranks are summed, not averaged" : times);
   }
 
   // An addend is used where the sum is meant.
@@ -261,10 +274,12 @@ class Classifier {
     if (f_.agreement != Agreement::kSame || !f_.partial) return false;
     const std::string how = f_.relation->mean ? "the mean" : "the sum";
     return is(FaultKind::kMissingSum,
-              fmt::format("each rank has its own addend, of which {} over the ranks is the value on one rank, and it is used as it is", how));
+              fmt::format("each rank has its own addend, of which {} over the ranks is the value on one rank, and it "
+                          "is used as it is",
+                          how));
   }
 
-  // The value of the first rank, or of another one, or all of them put together otherwise, passes for the whole.
+  // What one rank has is used as the whole.
   bool one_part() {
     const Value* e = expected();
     if (!e) return false;
@@ -293,6 +308,8 @@ class Classifier {
 
   // Rows of the parts in the rows of the whole.
   bool data() {
+    if (r_.kind == Kind::kUse && !c_.reference(cause_))
+      return is(FaultKind::kData, "there are more updates than on one rank, which has come to its end");
     const Value* e = expected();
     if (!e || e->part_shape.size() == 0) return false;
     if (r_.kind != Kind::kMade && r_.kind != Kind::kInput) return false;
@@ -303,13 +320,15 @@ class Classifier {
     const double tol = c_.tolerance(cause_, f_.value);
     int64_t read = 0, foreign = 0;
     for (const Value* part : found) {
-      if (!part || !part->here || part->part_shape.size() != e->part_shape.size() || part->part_shape[0] == 0) return false;
+      if (!part || !part->here || part->part_shape.size() != e->part_shape.size() || part->part_shape[0] == 0)
+        return false;
       const int64_t n = part->part_shape[0];
       const size_t size = part->part.size() / to_size(n);
       Dims row = part->part_shape;
       row[0] = 1;
       for (int64_t i = 0; i < n; ++i, ++read) {
-        const int64_t at = place_of(std::span(part->part).subspan(to_size(i) * size, size), row, e->part, e->part_shape, 0, tol);
+        const int64_t at =
+            place_of(std::span(part->part).subspan(to_size(i) * size, size), row, e->part, e->part_shape, 0, tol);
         if (at < 0)
           ++foreign;
         else
@@ -360,8 +379,9 @@ class Classifier {
           places += fmt::format("{} rank {} has {} to {}", r ? "," : "", r, at, at + part->part_shape[axis]);
         }
         if (all && part_of_it)
-          return is(FaultKind::kWrongSlice, fmt::format("along axis {} of {} of one rank,{}, which is not all of it once", axis,
-                                                        whole->part_shape, places));
+          return is(FaultKind::kWrongSlice,
+                    fmt::format("along axis {} of {} of one rank,{}, which is not all of it once", axis,
+                                whole->part_shape, places));
       }
     return false;
   }
@@ -396,7 +416,8 @@ class Classifier {
       auto any = [&](auto&& is) { return std::any_of(nd_sbp.begin(), nd_sbp.end(), is); };
       if (from.partial || any([](Sbp s) { return s.is_partial(); }))
         return is(FaultKind::kMissingSum,
-                  fmt::format("it reads addends of which the sum is meant, from {}; {}", seen_text(c_.record(in)), values()));
+                  fmt::format("it reads addends of which the sum is meant, from {}; {}", seen_text(c_.record(in)),
+                              values()));
       split = split || any([](Sbp s) { return s.is_split(); }) || (from.relation && from.relation->interleaved >= 0);
     }
     return split &&
@@ -407,7 +428,7 @@ class Classifier {
   }
 
   const Comparison& c_;
-  const int end_, cause_;
+  const int outcome_, cause_;
   const Record& r_;
   const Finding& f_;
   Fault fault_;
@@ -415,48 +436,6 @@ class Classifier {
 
 }  // namespace
 
-Fault fault_of(const Comparison& c, int end) { return Classifier(c, end).run(); }
-
-Fault failure_of(const Comparison& c) {
-  Fault f;
-  f.kind = FaultKind::kFails;
-  f.op = "the program";
-  std::set<std::string> sites;
-  const Parting parting = parting_of(c.ranks());
-  std::string errors;
-  for (size_t r = 0; r < c.ranks().size(); ++r) {
-    const std::string& error = c.ranks()[r]->error;
-    const size_t colon = error.find(": ");
-    std::string site = parting.parted && !parting.sites[r].empty() ? parting.sites[r]
-        : error.empty() || colon == std::string::npos              ? ""
-                                                                   : error.substr(0, colon);
-    if (!site.empty()) sites.insert(site);
-    if (!error.empty() && (errors.empty() || error.size() < errors.size())) errors = error;
-  }
-  if (errors.empty())
-    for (size_t r = 0; r < c.ranks().size(); ++r) {
-      const Recording& rank = *c.ranks()[r];
-      if (rank.ended) continue;
-      const std::string last = rank.records.empty() ? "its start" : rank.records.back().site;
-      errors += fmt::format("{}rank {} did not come to the end, and was stopped after {}", errors.empty() ? "" : "; ", r, last);
-    }
-  f.what = errors;
-  if (sites.empty()) return f;
-  // The line inside a branch comes before the one behind it.
-  auto line = [](const std::string& site) {
-    const size_t colon = site.rfind(':');
-    int n = 0;
-    if (colon != std::string::npos) std::from_chars(site.data() + colon + 1, site.data() + site.size(), n);
-    return n;
-  };
-  f.site = *std::min_element(sites.begin(), sites.end(), [&](auto& a, auto& b) { return line(a) < line(b); });
-  if (sites.size() < 2) return f;
-  std::string all;
-  for (auto& s : sites) all += (all.empty() ? "" : " and ") + s;
-  f.kind = FaultKind::kRankBranch;
-  f.op = "the ranks";
-  f.what = "they part: they go on at " + all + "; " + f.what;
-  return f;
-}
+Fault fault_of(const Comparison& c, int outcome) { return Classifier(c, outcome).run(); }
 
 }  // namespace holon::verify

@@ -9,7 +9,7 @@
 namespace holon::verify {
 
 enum class FaultKind : uint8_t {
-  kMissingSum,       // an addend, or one rank's part, passes for the sum
+  kMissingSum,       // an addend, or what one rank has, is used as the sum
   kSumTwice,         // what was whole is summed over the ranks again
   kWrongScale,       // a multiple of what it should be
   kWrongSlice,       // another part of the tensor, or its rows in another order
@@ -19,7 +19,7 @@ enum class FaultKind : uint8_t {
   kRankBranch,       // ranks do not run the same ops
   kData,             // samples are read twice or never
   kLocalOp,          // an op on the parts is not the op on the whole
-  kDroppedGradient,  // a gradient ends where it goes on on one rank
+  kDroppedGradient,  // a result has no gradient, and has one on one rank
   kFails,            // the program raises an error under this layout alone
   kOther,
 };
@@ -35,9 +35,7 @@ struct Fault {
   std::string str() const;
 };
 
-// The fault at the first end of the program that does not agree. Pre: there is one.
-Fault fault_of(const Comparison& c, int end);
-// Of ranks that do not all come to the end.
-Fault failure_of(const Comparison& c);
+// The fault that shows in an outcome that does not agree.
+Fault fault_of(const Comparison& c, int outcome);
 
 }  // namespace holon::verify

@@ -9,11 +9,11 @@
 
 namespace holon::verify {
 
-// Changes each element up or down, by what a sum of `terms` numbers of the array's dtype errs by: eps (|x| + rms / 2) of
-// one number, times the square root of terms / 2 of a sum. eps is the dtype's distance from 1 to the next number, and
-// rms the root of the mean square of the array: a sum's terms may be larger than it. Sums of two-byte numbers are made in
-// float32, and err by one rounding. What has few digits is left, as it is exact: 0, 1, 0.5, numbers of masks, classes
-// and counts; in two bytes only 0 and powers of two. No effect on integers, nor on arrays that are not the
+// Changes each element up or down, by what a sum of `terms` numbers of the array's dtype errs by: eps (|x| + rms / 2)
+// of one number, times the square root of terms / 2 of a sum. eps is the dtype's distance from 1 to the next number,
+// and rms the root of the mean square of the array: a sum's terms may be larger than it. Sums of two-byte numbers are
+// made in float32, and err by one rounding. What has few digits is left, as it is exact: 0, 1, 0.5, numbers of masks,
+// classes and counts; in two bytes only 0 and powers of two. No effect on integers, nor on arrays that are not the
 // host's.
 void perturb(Array& a, uint64_t seed, double terms);
 

@@ -98,7 +98,8 @@ int Recorder::maker(const Tensor& t) {
   }
   if (found >= 0) return found;
   const bool parameter = t.is_leaf() && t.requires_grad();
-  found = add({.kind = Kind::kInput, .op = parameter ? "parameter" : "data", .site = user_site(), .values = {value_of(t)}});
+  found =
+      add({.kind = Kind::kInput, .op = parameter ? "parameter" : "data", .site = user_site(), .values = {value_of(t)}});
   made_by(t, found);
   return found;
 }

@@ -14,8 +14,8 @@
 namespace holon::verify {
 
 struct RecorderOptions {
-  uint64_t perturbation = 0;  // rounds every result otherwise, by this seed (perturb.h); 0: no
-  int64_t steps = 0;          // of optimizers, after which on_end is called, before the next one begins; 0: all
+  uint64_t perturbation = 0;          // rounds every result otherwise, by this seed (perturb.h); 0: no
+  int64_t steps = 0;                  // of optimizers, after which on_end is called, before the next one begins; 0: all
   std::function<void()> on_end = {};  // to end the program, by an exception
 };
 
@@ -63,8 +63,8 @@ class Recorder final : public Observer {
   int n_ = 0;  // records so far
   bool ended_ = false;
 
-  std::unordered_map<const TensorImpl*, int> maker_;   // of tensors
-  std::unordered_map<const Storage*, int> owner_;      // that made the memory
+  std::unordered_map<const TensorImpl*, int> maker_;    // of tensors
+  std::unordered_map<const Storage*, int> owner_;       // that made the memory
   std::unordered_map<const Storage*, int> last_write_;  // into it
   std::vector<Tensor> kept_;
 

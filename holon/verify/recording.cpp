@@ -193,8 +193,7 @@ Recording read_recording(const std::string& path) {
     const int here = static_cast<int>(found.records.size());
     bool sound = r.ok && record.kind <= Kind::kState && record.forward < here;
     for (int i : record.inputs) sound = sound && i >= 0 && i < here;
-    for (auto& v : record.values)
-      sound = sound && v.part.size() == (v.here ? to_size(v.part_shape.numel()) : 0);
+    for (auto& v : record.values) sound = sound && v.part.size() == (v.here ? to_size(v.part_shape.numel()) : 0);
     if (!sound) break;
     found.records.push_back(std::move(record));
   }

@@ -44,12 +44,12 @@ enum class Kind : uint8_t {
 
 struct Record {
   Kind kind = Kind::kOp;
-  std::string op;      // "matmul"; an update rule; a module's tensor
-  std::string site{};  // the user's file and line, "train.py:31"; "" where it is not known
+  std::string op;       // "matmul"; an update rule; a module's tensor
+  std::string site{};   // the user's file and line, "train.py:31"; "" where it is not known
   std::string label{};  // which of several: "parameter 0 [4, 8]"
   bool view = false, random = false, converts = false, of_parameter = false;
   int forward = -1, place = -1;
-  std::vector<int> inputs{};   // the records that made what it reads
+  std::vector<int> inputs{};  // the records that made what it reads
   std::vector<Value> values{};
 };
 

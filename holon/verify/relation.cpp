@@ -72,7 +72,8 @@ Match match(std::span<const double> found, std::span<const double> expected, dou
   };
   for (double number : numbers)
     if (scaled(number)) return m;
-  const auto distinct = static_cast<size_t>(std::count_if(expected.begin(), expected.end(), [&](double e) { return e != 0; }));
+  const auto distinct =
+      static_cast<size_t>(std::count_if(expected.begin(), expected.end(), [&](double e) { return e != 0; }));
   const double factor = up / down;
   // A zero is a multiple of everything.
   if (!only_numbers && distinct >= kManyNumbers && std::abs(factor) > 1e-3) scaled(factor);
@@ -111,7 +112,8 @@ Assembled assemble(std::span<const Value* const> parts) {
       if (!o || o->part.size() != v->part.size()) continue;
       for (size_t e = 0; e < v->part.size() && a.drifted_rank < 0; ++e)
         if (std::bit_cast<uint64_t>(v->part[e]) != std::bit_cast<uint64_t>(o->part[e]))
-          a.drifted_rank = rank, a.drifted_element = static_cast<int64_t>(e), a.first = o->part[e], a.other = v->part[e];
+          a.drifted_rank = rank, a.drifted_element = static_cast<int64_t>(e), a.first = o->part[e],
+          a.other = v->part[e];
       continue;
     }
     for_elements(region, m.shape, [&](size_t in_part, size_t in_whole) { a.value[in_whole] += v->part[in_part]; });
@@ -170,8 +172,8 @@ struct Search {
 
   bool better(const Match& m) const {
     return !best || m.level < best->match.level ||
-        (m.level == best->match.level && m.level == Match::Level::kScaled && std::abs(std::log(std::abs(m.factor))) <
-             std::abs(std::log(std::abs(best->match.factor))) - 1e-9);
+        (m.level == best->match.level && m.level == Match::Level::kScaled &&
+         std::abs(std::log(std::abs(m.factor))) < std::abs(std::log(std::abs(best->match.factor))) - 1e-9);
   }
 
   void try_layout(const Dims& hierarchy, const std::vector<Sbp>& nd_sbp) {

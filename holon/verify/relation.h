@@ -28,15 +28,15 @@ Match match(std::span<const double> found, std::span<const double> expected, dou
 // The logical value of a global tensor. parts: by rank of the world, nullptr where there is none.
 struct Assembled {
   std::vector<double> value;
-  bool whole = false;      // all parts are there
-  int drifted_rank = -1;   // one whose copy of a broadcast part has other bits than the first one's
+  bool whole = false;            // all parts are there
+  int drifted_rank = -1;         // one whose copy of a broadcast part has other bits than the first one's
   int64_t drifted_element = -1;  // in the part
   double first = 0, other = 0;
 };
 Assembled assemble(std::span<const Value* const> parts);
 
-// How local tensors of all ranks, one each, make up a value: by an nd_sbp over the ranks in a row or a grid, or as every
-// n-th row.
+// How local tensors of all ranks, one each, make up a value: by an nd_sbp over the ranks in a row or a grid, or as
+// every n-th row.
 struct Relation {
   Match match;
   std::vector<Sbp> nd_sbp{};

@@ -4,6 +4,7 @@
 
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
+#include "holon/verify/failure.h"
 
 namespace holon::verify {
 
@@ -34,10 +35,10 @@ Report check_recordings(const std::string& reference, const std::vector<std::str
   const Comparison c(one, pointers(rounded), pointers(all));
   Report report;
   report.compared = c.compared();
-  if (const int end = c.first_wrong_end(); end >= 0) report.fault = fault_of(c, end);
+  if (const int outcome = c.first_wrong_outcome(); outcome >= 0) report.fault = fault_of(c, outcome);
   const bool failed = std::any_of(all.begin(), all.end(), [](auto& r) { return !r.ended; });
   // Where ranks part, values before it may be wrong because of that or the cause of it: the values are told.
-  if (failed && !report.fault) report.fault = failure_of(c);
+  if (failed && !report.fault) report.fault = failure_of(pointers(all));
   if (c.compared() == 0) report.notes.emplace_back("the program has no tensors that could be compared");
   return report;
 }

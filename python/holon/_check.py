@@ -153,7 +153,10 @@ def main(arguments):
         description="Runs a program on one rank and under other layouts, and names the first line whose values differ "
         "by more than rounding, with both values and what kind of fault it looks like.",
     )
-    parser.add_argument("program", help="a Python program that reads the same global batch under every layout; -- before its own arguments")
+    parser.add_argument(
+        "program",
+        help="a Python program that reads the same global batch under every layout; -- before its own arguments",
+    )
     parser.add_argument("--ranks", help="numbers of ranks, as in 2,4; the same as --layouts '2; 4' (default: 2)")
     parser.add_argument(
         "--layouts",

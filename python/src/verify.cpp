@@ -74,7 +74,8 @@ void bind_verify(nb::module_& m) {
       .def("__repr__", [](const Report& r) { return r.fault ? r.fault->str() : std::string("no fault"); });
   m.def(
       "check_recordings",
-      [](const std::string& reference, const std::vector<std::string>& perturbed, const std::vector<std::string>& ranks) {
+      [](const std::string& reference, const std::vector<std::string>& perturbed,
+         const std::vector<std::string>& ranks) {
         const nb::gil_scoped_release release;
         return verify::check_recordings(reference, perturbed, ranks);
       },

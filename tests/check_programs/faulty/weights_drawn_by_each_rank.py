@@ -12,7 +12,7 @@ optimizer = flow.optim.SGD([w], lr=0.1)
 numbers = np.random.RandomState(0)
 for _ in range(3):
     rows = numbers.randn(8, 6).astype("float32")
-    x = flow.tensor(rows[rank :: world])
+    x = flow.tensor(rows[rank::world])
     loss = (x @ w).square().mean()
     optimizer.zero_grad()
     loss.backward()

@@ -36,7 +36,8 @@ TEST(Perturb, MovesSumsByThoseOfTheirTerms) {
 }
 
 TEST(Perturb, LeavesWhatIsExact) {
-  for (double d : moved({0, 1, 0.5, -3, 17, 1024, INFINITY}, DType::kFloat32, 100)) EXPECT_TRUE(d == 0 || std::isnan(d));
+  for (double d : moved({0, 1, 0.5, -3, 17, 1024, INFINITY}, DType::kFloat32, 100))
+    EXPECT_TRUE(d == 0 || std::isnan(d));
   for (double d : moved({0, 1, -3, 17}, DType::kInt64, 100)) EXPECT_EQ(d, 0);
   for (double d : moved({0, 1, 0.25}, DType::kBFloat16, 1)) EXPECT_EQ(d, 0);
 }

@@ -29,7 +29,8 @@ std::vector<std::string> record(const std::function<void()>& program, RecorderOp
     recorder.end("");
   });
   std::vector<std::string> lines;
-  const char* kinds[] = {"", "write ", "input ", "made ", "read ", "gradient of ", "backward of ", "leaf ", "use ", "update ", "norm ", "state "};
+  const char* kinds[] = {"",      "write ", "input ",  "made ", "read ", "gradient of ", "backward of ",
+                         "leaf ", "use ",   "update ", "norm ", "state "};
   for (auto& r : read_recording(path.string()).records) {
     std::string inputs;
     for (int i : r.inputs) inputs += (inputs.empty() ? "" : ", ") + std::to_string(i);
@@ -43,12 +44,13 @@ TEST(Recorder, KnowsWhatMadeEachInput) {
   const auto found = record([] {
     Tensor x = ones(Dims{2, 2});
     Tensor y = x * x;
-    y += Scalar(1);       // in place
+    y += Scalar(1);                      // in place
     Tensor first = y[0], second = x[1];  // views
     first + second;
   });
-  EXPECT_EQ(found, (std::vector<std::string>{"ones()", "mul(0, 0)", "write add_scalar_(1, 1)", "select(2)", "select(0)",
-                                             "add(3, 4)"}));
+  EXPECT_EQ(found,
+            (std::vector<std::string>{"ones()", "mul(0, 0)", "write add_scalar_(1, 1)", "select(2)", "select(0)",
+                                      "add(3, 4)"}));
 }
 
 TEST(Recorder, FollowsGradientsToTheirLeaves) {
@@ -57,10 +59,10 @@ TEST(Recorder, FollowsGradientsToTheirLeaves) {
     (w * w).sum().backward();
   });
   // The two gradients that mul gives come together in the leaf.
-  EXPECT_EQ(found, (std::vector<std::string>{"ones()", "mul(0, 0)", "sum(1)", "read backward(2)", "gradient of sum()",
-                                             "backward of sum(4, 2, 1)", "gradient of mul(5)",
-                                             "backward of mul(6, 1, 0, 0)", "backward of mul(6, 1, 0, 0)",
-                                             "leaf gradient(7, 8)"}));
+  EXPECT_EQ(found,
+            (std::vector<std::string>{"ones()", "mul(0, 0)", "sum(1)", "read backward(2)", "gradient of sum()",
+                                      "backward of sum(4, 2, 1)", "gradient of mul(5)", "backward of mul(6, 1, 0, 0)",
+                                      "backward of mul(6, 1, 0, 0)", "leaf gradient(7, 8)"}));
 }
 
 TEST(Recorder, EndsAfterItsSteps) {

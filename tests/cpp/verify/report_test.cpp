@@ -95,7 +95,8 @@ TEST_F(CheckTest, FindsNothingInASoundProgram) {
     Tensor y = matmul(rows(5, 8, sbp::split(1)), rows(8, 3, sbp::split(0)));  // partial
     y.full();
   };
-  for (int ranks : {2, 3, 4}) EXPECT_EQ(check(ranks, program).fault.has_value() ? check(ranks, program).fault->str() : "", "");
+  for (int ranks : {2, 3, 4})
+    EXPECT_EQ(check(ranks, program).fault.has_value() ? check(ranks, program).fault->str() : "", "");
 }
 
 TEST_F(CheckTest, TellsWrongScales) {
@@ -110,40 +111,47 @@ TEST_F(CheckTest, TellsMissingAndDoubleSums) {
   EXPECT_EQ(kind(2, [&] { addends().to_global(everyone(), sbp::broadcast()).full(); }), "missing sum");
   EXPECT_EQ(kind(2, [&] { addends().to_global(everyone(), sbp::partial_sum()).full(); }), "none");
   EXPECT_EQ(kind(2, [&] { relu(addends()).to_global(everyone(), sbp::partial_sum()).full(); }), "missing sum");
-  EXPECT_EQ(kind(3, [&] {
-              Tensor whole = rows(4, 4, sbp::broadcast()).to_local();
-              whole.to_global(everyone(), sbp::partial_sum()).full();
-            }),
+  EXPECT_EQ(kind(3,
+                 [&] {
+                   Tensor whole = rows(4, 4, sbp::broadcast()).to_local();
+                   whole.to_global(everyone(), sbp::partial_sum()).full();
+                 }),
             "sum twice");
 }
 
 TEST_F(CheckTest, TellsWhatTypesCannot) {
-  EXPECT_EQ(kind(2, [] {
-              Tensor p = exp(rows(4, 6, sbp::split(1)));
-              Tensor part = p.to_local();
-              (part / sum(part, Dims{1}, true)).to_global(everyone(), sbp::split(1)).full();
-            }),
+  EXPECT_EQ(kind(2,
+                 [] {
+                   Tensor p = exp(rows(4, 6, sbp::split(1)));
+                   Tensor part = p.to_local();
+                   (part / sum(part, Dims{1}, true)).to_global(everyone(), sbp::split(1)).full();
+                 }),
             "missing sum");
-  EXPECT_EQ(kind(2, [] {
-              Tensor w = rows(4, 4, sbp::broadcast());
-              if (rank() == 1) w.to_local() += Scalar(1);
-              (w * Scalar(2)).full();
-            }),
+  EXPECT_EQ(kind(2,
+                 [] {
+                   Tensor w = rows(4, 4, sbp::broadcast());
+                   if (rank() == 1) w.to_local() += Scalar(1);
+                   (w * Scalar(2)).full();
+                 }),
             "rank-dependent branch");
-  EXPECT_EQ(kind(2, [] {
-              Tensor w = rows(4, 4, sbp::broadcast());
-              w.to_local() += Scalar(rank());
-              (w * Scalar(2)).full();
-            }),
+  EXPECT_EQ(kind(2,
+                 [] {
+                   Tensor w = rows(4, 4, sbp::broadcast());
+                   w.to_local() += Scalar(rank());
+                   (w * Scalar(2)).full();
+                 }),
             "drifted replicas");
-  EXPECT_EQ(kind(2, [] {
-              manual_seed(static_cast<uint64_t>(rank()));
-              Tensor noise = randn({4, 6});
-              Tensor x = rows(4, 6, sbp::split(1));
-              (x.to_local() + noise.to_global(everyone(), sbp::broadcast()).to_local()[{indexing::Slice(), indexing::Slice(0, 6 / world())}])
-                  .to_global(everyone(), sbp::split(1))
-                  .full();
-            }),
+  EXPECT_EQ(kind(2,
+                 [] {
+                   manual_seed(static_cast<uint64_t>(rank()));
+                   Tensor noise = randn({4, 6});
+                   Tensor x = rows(4, 6, sbp::split(1));
+                   (x.to_local() +
+                    noise.to_global(everyone(), sbp::broadcast())
+                        .to_local()[{indexing::Slice(), indexing::Slice(0, 6 / world())}])
+                       .to_global(everyone(), sbp::split(1))
+                       .full();
+                 }),
             "wrong slice");
 }
 
