@@ -38,7 +38,7 @@ namespace {
 
 std::string op_text(const Record& r) {
   switch (r.kind) {
-    case Kind::kBackward: return fmt::format("backward of {}, input {},", r.op, r.place);
+    case Kind::kBackward: return fmt::format("backward of {}, input {}", r.op, r.place);
     case Kind::kGradient: return fmt::format("the gradient that reaches {}", r.op);
     case Kind::kLeafGradient: return "the gradient " + r.label;
     case Kind::kUse: return fmt::format("{}: the {}", r.op, r.label);
@@ -310,6 +310,8 @@ class Classifier {
   bool data() {
     if (r_.kind == Kind::kUse && !c_.reference(cause_))
       return is(FaultKind::kData, "there are more updates than on one rank, which has come to its end");
+    if (r_.kind == Kind::kMade && !c_.reference(cause_))
+      return is(FaultKind::kData, "one rank does not read this");
     const Value* e = expected();
     if (!e || e->part_shape.size() == 0) return false;
     if (r_.kind != Kind::kMade && r_.kind != Kind::kInput) return false;

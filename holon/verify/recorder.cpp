@@ -192,6 +192,8 @@ void Recorder::backward(const Node& node, std::span<const Tensor> gradients, std
     if (!of_inputs[i].defined() || !edge.valid()) continue;
     Record r{.kind = Kind::kBackward, .op = f.op, .site = f.site, .forward = f.record, .place = static_cast<int>(i)};
     r.inputs = read;
+    // What a user's own backward has made it of.
+    if (auto it = maker_.find(of_inputs[i].impl()); it != maker_.end()) r.inputs.push_back(it->second);
     r.values = {value_of(of_inputs[i])};
     const int record = add(std::move(r));
     if (edge.leaf) {
