@@ -50,6 +50,9 @@ Comparison::Comparison(const Recording& reference, std::vector<const Recording*>
   findings_.resize(steps_.size());
   source_.assign(steps_.size(), -1);
   for (int s = 0; s < static_cast<int>(steps_.size()); ++s) compare(s);
+  first_gradient_ = static_cast<int>(steps_.size());
+  for (int s = first_gradient_ - 1; s >= 0; --s)
+    if (record(s).kind == Kind::kLeafGradient) first_gradient_ = s;
 }
 
 void Comparison::align_all() {
@@ -287,7 +290,8 @@ bool Comparison::is_wrong_outcome(int step) const {
             std::any_of(values.begin(), values.end(), [](auto* p) { return p && p->global; });
       });
     case Kind::kWrite:
-      if (r.of_parameter) return wrong || f.partial;
+      // Before, it is its initial value, which one rank may send to the others.
+      if (r.of_parameter && (global || step > first_gradient_)) return wrong || f.partial;
       if (is_used_[to_size(step)]) return false;
       if (global) return wrong;
       // What was the same on all ranks is to stay so: a running mean, not a gradient.

@@ -85,6 +85,7 @@ class Comparison {
   std::vector<Finding> findings_;
   std::vector<int> source_;  // the step whose value on one rank is expected of this one; -1: there is none
   std::vector<bool> is_used_;
+  int first_gradient_ = 0;  // the first step that is a leaf's gradient
   int compared_ = 0;
 };
 
