@@ -30,7 +30,7 @@ class Observer {
                   std::span<const Tensor> outputs) = 0;
   // self has a new value, in its own memory.
   virtual void wrote(const char* name, std::span<const Tensor> inputs, const Tensor& self) = 0;
-  // The program made a tensor of data of its own.
+  // The program made a tensor of its data.
   virtual void made(const char* call, const Tensor& t) = 0;
   // The program looks at the value of a global tensor.
   virtual void read(const Tensor& t) = 0;

@@ -311,7 +311,7 @@ int Comparison::first_wrong_outcome() const {
 }
 
 int Comparison::cause_of(int outcome) const {
-  // A wrong factor is followed through wrong factors too; anything else only through what is no multiple either.
+  // A wrong factor is followed through wrong factors too; anything else only through what is not a multiple either.
   Finding f = finding(outcome);
   int start = outcome;
   if (record(outcome).kind == Kind::kRead)

@@ -211,7 +211,7 @@ class Classifier {
   bool random() {
     if (!r_.random) return false;
     return is(FaultKind::kRandomNumbers,
-              "each rank draws numbers of its own: give it a global tensor, or all ranks the same seed; " + values());
+              "each rank draws its own numbers: give it a global tensor, or all ranks the same seed; " + values());
   }
 
   // Local tensors of which some are what one rank has, and others are not.
@@ -310,8 +310,7 @@ class Classifier {
   bool data() {
     if (r_.kind == Kind::kUse && !c_.reference(cause_))
       return is(FaultKind::kData, "there are more updates than on one rank, which has come to its end");
-    if (r_.kind == Kind::kMade && !c_.reference(cause_))
-      return is(FaultKind::kData, "one rank does not read this");
+    if (r_.kind == Kind::kMade && !c_.reference(cause_)) return is(FaultKind::kData, "one rank does not read this");
     const Value* e = expected();
     if (!e || e->part_shape.size() == 0) return false;
     if (r_.kind != Kind::kMade && r_.kind != Kind::kInput) return false;
@@ -424,7 +423,7 @@ class Classifier {
     }
     return split &&
         is(FaultKind::kLocalOp,
-           fmt::format("each rank runs it on a part of its input, and the results are no parts of the result on one "
+           fmt::format("each rank runs it on a part of its input, and the results are not parts of the result on one "
                        "rank; {}",
                        values()));
   }

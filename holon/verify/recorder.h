@@ -50,7 +50,7 @@ class Recorder final : public Observer {
 
  private:
   int add(Record record);
-  // The record that made the value that t has now; one of its own where none did.
+  // The record that made the value that t has now; a new one where none did.
   int maker(const Tensor& t);
   std::vector<int> makers(std::span<const Tensor> list);
   void made_by(const Tensor& t, int record);

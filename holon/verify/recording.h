@@ -56,7 +56,7 @@ struct Record {
 struct Recording {
   int rank = 0, world = 1;
   std::vector<Record> records{};
-  bool ended = false;   // the program came to its end, or to that of the steps that were asked for
+  bool ended = false;   // the program came to its end, or to that of the requested steps
   std::string error{};  // what it raised
 };
 

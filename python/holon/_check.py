@@ -18,7 +18,7 @@ _PERTURBED = 2  # runs on one rank that are rounded otherwise
 
 @dataclasses.dataclass
 class Layout:
-    """A number of ranks, and what tells the program its layout: arguments after its own, variables of the environment."""
+    """A number of ranks, and what tells the program its layout: arguments after its own, environment variables."""
 
     text: str
     ranks: int
@@ -121,8 +121,8 @@ def check_program(program, layouts=("2",), arguments=(), steps=3, timeout=60.0, 
         for result in check_program("train.py", ["2", "4 DP=2 TP=2", "4 --tp 4"]):
             print(result)
 
-    A layout is a number of ranks, NAME=VALUE for the program's environment, and arguments that follow `arguments`; one of
-    1 rank is what the others are compared with, instead of "1". steps: of optimizers, after which a run ends; 0: all.
+    A layout is a number of ranks, NAME=VALUE for the program's environment, and arguments that follow `arguments`; one
+    of 1 rank is what the others are compared with, instead of "1". steps: of optimizers, after which a run ends; 0: all.
     timeout: seconds for each run. folder: where recordings and outputs are kept; it must not exist. Errors: a layout
     that cannot be read (ValueError); a program that fails on one rank, or ranks that left no recording (RuntimeError).
     """

@@ -1,7 +1,7 @@
 """`holon check`: programs with a planted fault are found at its line, and sound ones are left alone.
 
-The programs are in tests/check_programs. Each names its layouts in its first line; one with a fault also says which kinds
-of fault it may be taken for, and marks its line with # BUG: the first whose value is not what it is on one rank."""
+The programs are in tests/check_programs. Each names its layouts in its first line; one with a fault also says which
+kinds of fault it may be taken for, and marks its line with # BUG: the first whose value is not what it is on one rank."""
 
 import subprocess
 import sys
@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from harness.ranks import ROOT, environment
-
 from holon.utils.conformance import check_program
 
 PROGRAMS = ROOT / "tests/check_programs"

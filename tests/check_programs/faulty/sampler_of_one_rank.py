@@ -1,8 +1,9 @@
 # layouts: 2
 # kind: data read twice or never
 # The sampler is told that there is one replica, so that all ranks read everything.
-import holon as flow
 from holon.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import holon as flow
 
 rank, world = flow.env.get_rank(), flow.env.get_world_size()
 flow.manual_seed(1)

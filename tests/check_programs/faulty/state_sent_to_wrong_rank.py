@@ -6,7 +6,7 @@ import holon as flow
 rank, world = flow.env.get_rank(), flow.env.get_world_size()
 flow.manual_seed(1)
 w = flow.randn(6, 4)
-for step in range(3):
+for _ in range(3):
     x = flow.randn(8, 6)
     g = x.transpose(0, 1) @ (x @ w) / 8
     w = w - 0.1 * g * (1.0 if rank == 0 else 0.0)

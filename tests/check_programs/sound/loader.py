@@ -1,7 +1,8 @@
 # layouts: 2; 4
+from holon.utils.data import DataLoader, TensorDataset
+
 import holon as flow
 from holon import nn
-from holon.utils.data import DataLoader, TensorDataset
 
 everyone = flow.placement.all("cpu")
 flow.manual_seed(3)

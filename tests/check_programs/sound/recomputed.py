@@ -1,7 +1,8 @@
 # layouts: 2
+from holon.utils.checkpoint import checkpoint
+
 import holon as flow
 from holon import nn
-from holon.utils.checkpoint import checkpoint
 
 everyone = flow.placement.all("cpu")
 flow.manual_seed(1)

@@ -1,6 +1,7 @@
 # layouts: 2; 4
-import holon as flow
 from holon.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+import holon as flow
 
 rank, world = flow.env.get_rank(), flow.env.get_world_size()
 flow.manual_seed(1)

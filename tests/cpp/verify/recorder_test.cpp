@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "holon/base/fmt.h"
@@ -78,7 +79,6 @@ TEST(Recorder, EndsAfterItsSteps) {
   };
   const auto found = record(program, {.steps = 2, .on_end = [] { throw std::string("end"); }});
   EXPECT_EQ(steps, 2);
-  EXPECT_EQ(std::count(found.begin(), found.end(), "use SGD(" + found.back().substr(found.back().find('(') + 1)), 0);
   EXPECT_EQ(std::count_if(found.begin(), found.end(), [](auto& f) { return f.starts_with("update SGD"); }), 4);
 }
 
