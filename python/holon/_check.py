@@ -122,7 +122,7 @@ def check_program(program, layouts=("2",), arguments=(), steps=3, timeout=60.0, 
             print(result)
 
     A layout is a number of ranks, NAME=VALUE for the program's environment, and arguments that follow `arguments`; one
-    of 1 rank is what the others are compared with, instead of "1". steps: of optimizers, after which a run ends; 0: all.
+    of 1 rank is what the others are compared with, instead of "1". steps: of optimizers, then a run ends; 0: all.
     timeout: seconds for each run. folder: where recordings and outputs are kept; it must not exist. Errors: a layout
     that cannot be read (ValueError); a program that fails on one rank, or ranks that left no recording (RuntimeError).
     """

@@ -1,7 +1,8 @@
 """`holon check`: programs with a planted fault are found at its line, and sound ones are left alone.
 
 The programs are in tests/check_programs. Each names its layouts in its first line; one with a fault also says which
-kinds of fault it may be taken for, and marks its line with # BUG: the first whose value is not what it is on one rank."""
+kinds of fault it may be taken for, and marks its line with # BUG: the first
+whose value is not what it is on one rank."""
 
 import subprocess
 import sys
