@@ -22,6 +22,7 @@
 #include "holon/ops/shape.h"
 #include "holon/ops/to_global.h"
 #include "holon/tensor/node.h"
+#include "holon/tensor/observer.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
@@ -99,6 +100,8 @@ class Run {
       tracing::Span span(node->name(), "gradient");
       const contract::BackwardOf backward_of(node->name());
       TensorVec below = node->backward(grads);
+      if (Observer* o = observer()) [[unlikely]]
+        o->backward(*node, grads, below);
       if (!retain_) node->free_saved();
       grads.clear();
       for (size_t i = 0; i < node->edges.size() && i < below.size(); ++i)
@@ -176,7 +179,8 @@ class Run {
 
   // The gradient of a stretch waits for those of its neighbours. A graph joins them itself (graph/passes/join_slices).
   bool leave_for_later(Node& node, TensorVec& grads) {
-    if (create_ || tracer_ || node.edges.size() != 1 || !node.edges[0].node || !grads[0].defined()) return false;
+    if (create_ || tracer_ || observer() || node.edges.size() != 1 || !node.edges[0].node || !grads[0].defined())
+      return false;
     const std::optional<Stretch> at = node.stretch();
     if (!at) return false;
     pending_of(node.edges[0].node).later.push_back({node.edges[0].index, std::move(grads[0]), Ref<Node>(&node), *at});
@@ -293,6 +297,8 @@ class Run {
       bool keep = owned(g) && g.array().defined() && g.array().is_contiguous();
       sum = keep || !g.array().defined() ? g.detach() : clone(g).detach();
     }
+    if (Observer* o = observer()) [[unlikely]]
+      o->leaf_gradient(leaf, sum);
   }
 
   bool retain_, create_, capturing_ = false;
@@ -331,6 +337,22 @@ class TracedBackward {
  private:
   Tracer* tracer_;
   int32_t mark_ = -1;
+};
+
+// Tells who looks on where a walk begins and ends.
+class ObservedBackward {
+ public:
+  explicit ObservedBackward(std::span<const Tensor> roots) : observer_(observer()) {
+    if (observer_) observer_->backward_begins(roots);
+  }
+  ~ObservedBackward() {
+    if (observer_) observer_->backward_ends();
+  }
+  ObservedBackward(const ObservedBackward&) = delete;
+  ObservedBackward& operator=(const ObservedBackward&) = delete;
+
+ private:
+  Observer* observer_;
 };
 
 // What depends on its inputs, but not by any derivative: a gradient that is the same everywhere.
@@ -382,6 +404,7 @@ void backward(TensorList roots, TensorList gradients, bool retain_graph, bool cr
   Run run(retain_graph, create_graph);
   if (!create_graph && !tracer()) run.overlap();
   TracedBackward traced;
+  ObservedBackward observed(roots);
   start(run, roots, gradients);
   run.walk();
   run.run_leaf_hooks();
@@ -399,6 +422,7 @@ std::vector<Tensor> grad(TensorList roots, TensorList inputs, TensorList gradien
   Run run(retain_graph, create_graph);
   run.capture(inputs);
   TracedBackward traced;
+  ObservedBackward observed(roots);
   start(run, roots, gradients);
   run.walk();
   run.run_leaf_hooks();

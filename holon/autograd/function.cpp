@@ -9,6 +9,7 @@
 #include "holon/dispatch/signature.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/cast.h"
+#include "holon/tensor/observer.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::autograd {
@@ -216,16 +217,25 @@ std::vector<Tensor> apply_function(FunctionCall call, TensorList given) {
          "(docs/guides/adding-an-op.md), or leave out the rule.",
          call.name);
   std::vector<Tensor> outs;
+  const std::string name = observer() ? call.name : std::string();
   {
     NoGradGuard no_grad;
     outs = on_parts ? run_on_parts(call, inputs) : call.forward(inputs);
   }
-  if (!needed || !grad_enabled()) return outs;
+  auto tell = [&] {
+    if (Observer* o = observer()) [[unlikely]]
+      o->op(name.c_str(), {.composed = true}, inputs, outs);
+  };
+  if (!needed || !grad_enabled()) {
+    tell();
+    return outs;
+  }
   // What forward hands through from outside gets its own handle, so that its own place in the graph stays.
   for (auto& t : outs) t = t.detach();
   auto node = make_ref<FunctionNode>(std::move(call), inputs, outs, on_parts);
   node->keep_dtypes(inputs);
   record_node(Ref<Node>(node.get()), inputs, outs);
+  tell();
   return outs;
 }
 

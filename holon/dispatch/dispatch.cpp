@@ -25,6 +25,7 @@
 #include "holon/dispatch/signature.h"
 #include "holon/dispatch/views.h"
 #include "holon/op_names/cast.h"
+#include "holon/tensor/observer.h"
 #include "holon/tensor/parameter.h"
 #include "holon/tensor/tracer.h"
 
@@ -502,6 +503,13 @@ void fill_draw(const OpDef& op, std::span<const Tensor> inputs, Attrs& attrs, bo
   attrs.set_int(op.counter_attr, global ? r.global_counter++ : r.local_counter++);
 }
 
+void tell(Observer& observer, const OpDef& op, std::span<const Tensor> inputs, std::span<const Tensor> outs,
+          bool composed) {
+  if (tracer()) return;
+  const bool converts = composed && (op.schema.name == "to_global" || op.schema.name == "to_local");
+  observer.op(op.name(), {op.view != nullptr, op.random, op.flops != nullptr, composed, converts}, inputs, outs);
+}
+
 // inputs: the caller's own, which become what the kernel saw. outs: filled.
 void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, TensorVec& outs) {
   tracing::Span span(op.schema.name, "op");
@@ -520,6 +528,8 @@ void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, Tenso
     BodyCall call(op, given, inputs);
     op.body(call);
     outs = std::move(call.out);
+    if (Observer* o = observer()) [[unlikely]]
+      tell(*o, op, inputs, outs, true);
     return;
   }
   if (op.promotes) promote_inputs(op, inputs, given);
@@ -541,7 +551,9 @@ void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, Tenso
     fill_draw(op, inputs, drawn, s.global);
     attrs = &drawn;
   }
-  TensorVec saved;
+  TensorVec saved, as_given;
+  if (observer()) [[unlikely]]
+    as_given = inputs;
   if (s.global)
     run_global(op, *attrs, inputs, s, outs, saved);
   else
@@ -559,6 +571,8 @@ void dispatch_into(const OpDef& op, TensorVec& inputs, const Attrs& given, Tenso
   }
   if (float8) [[unlikely]]
     round_gradients(*float8, outs);
+  if (Observer* o = observer()) [[unlikely]]
+    tell(*o, op, as_given.empty() ? inputs : as_given, outs, false);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "holon/op_names/cast.h"
 #include "holon/op_names/create.h"
 #include "holon/op_names/shape.h"
+#include "holon/tensor/observer.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
@@ -180,6 +181,8 @@ void write_in_place(const char* op, const Tensor& self, const Tensor& result) {
     ++self.array().storage->version;
   }
   take_place_on_tape(self, result);
+  if (Observer* o = observer()) [[unlikely]]
+    o->wrote(op, {&result, 1}, self);
 }
 
 Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) {
@@ -196,7 +199,11 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
   const Tensor base = base_of(self);
   bool recording = grad_enabled() && (any_requires_grad(inputs) || (base.defined() && base.requires_grad()));
   if (recording) check_in_place(op.public_name(), self);
-  if (!recording && !tracer() && (try_direct(op, inputs, attrs) || try_copy(op, inputs, attrs))) return self;
+  if (!recording && !tracer() && (try_direct(op, inputs, attrs) || try_copy(op, inputs, attrs))) {
+    if (Observer* o = observer()) [[unlikely]]
+      o->wrote(op.public_name(), inputs, self);
+    return self;
+  }
   // The gradient reads the tensor as it was, also where it is another input too.
   if (recording && (op.body || op.saves_in) && self.array().defined()) {
     Tensor before;

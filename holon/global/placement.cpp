@@ -1,6 +1,7 @@
 #include "holon/global/placement.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -14,10 +15,17 @@
 
 namespace holon {
 
+namespace {
+std::atomic<bool> on_one_rank{false};
+}
+
+void set_placements_on_one_rank(bool on) { on_one_rank = on; }
+
 Placement::Placement(std::string_view type, std::vector<int64_t> ranks)
     : Placement(type, Dims{static_cast<int64_t>(ranks.size())}, ranks) {}
 
-Placement::Placement(std::string_view type, const Dims& hierarchy, std::vector<int64_t> ranks) {
+Placement::Placement(std::string_view type, const Dims& asked, std::vector<int64_t> ranks) {
+  Dims hierarchy = asked;
   DeviceType device_type = parse_device_type(type);
   bool simulated = check_device_type(device_type);
   if (ranks.empty()) fail_value("placement: the list of ranks is empty; a placement has at least one rank.");
@@ -27,6 +35,10 @@ Placement::Placement(std::string_view type, const Dims& hierarchy, std::vector<i
     fail_value("placement: {} ranks do not fill a grid of {}.", ranks.size(), hierarchy);
 
   int world = Context::current().world_size();
+  if (on_one_rank && world == 1) {
+    ranks = {0};
+    for (int64_t& n : hierarchy) n = 1;
+  }
   std::vector<int> index(to_size(*std::max_element(ranks.begin(), ranks.end()) < world ? world : 0), -1);
   for (size_t i = 0; i < ranks.size(); ++i) {
     int64_t r = ranks[i];

@@ -16,6 +16,10 @@
 
 namespace holon {
 
+// While on, in a world of one rank, every placement is that rank, in a grid with as many axes: so that a program whose
+// placements name more ranks can be run on one. For the whole process.
+void set_placements_on_one_rank(bool on);
+
 class Placement {
  public:
   Placement() = default;  // no placement: false in a condition; what is asked of it is an error (RuntimeError)

@@ -21,6 +21,7 @@
 #include "holon/ops/shape.h"
 #include "holon/registry/op_def.h"
 #include "holon/tensor/node.h"
+#include "holon/tensor/observer.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::ops {
@@ -273,6 +274,10 @@ Tensor Tensor::to_local() const { return holon::to_local(*this); }
 
 Tensor Tensor::full() const {
   require_constant("full");
+  Observer* const watching = observer();
+  if (watching && is_global()) [[unlikely]]
+    watching->read(*this);
+  ObserverPause untold;
   TracerPause untraced;
   NoGradGuard no_grad;
   Tensor x = detach();

@@ -12,6 +12,7 @@
 #include "holon/optim/device_clip.h"
 #include "holon/optim/over_ranks.h"
 #include "holon/optim/update.h"
+#include "holon/tensor/observer.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::optim {
@@ -151,8 +152,16 @@ ClipRecorder* recorder() { return dynamic_cast<ClipRecorder*>(Context::current()
 // Of a norm and a factor in a device's memory.
 double norm_on_host(const Array& result) { return kernels::on_device(result, {}).data<double>()[0]; }
 
+void tell_written(const char* call, std::span<const Tensor> params) {
+  Observer* const watching = observer();
+  if (!watching) [[likely]]
+    return;
+  for (auto& p : params)
+    if (const Tensor g = p.grad(); g.defined()) watching->wrote(call, {&g, 1}, g);
+}
+
 // Where the norm and the factor are: float64 [2].
-Array clip_now(const Clip& clip, std::span<const Tensor> params) {
+Array clip_untold(const Clip& clip, std::span<const Tensor> params) {
   Gradients all(params, true);
   std::vector<Array> parts;
   std::vector<Device> devices;
@@ -176,6 +185,23 @@ Array clip_now(const Clip& clip, std::span<const Tensor> params) {
   all.make_own();
   all.scale_by(result.view({}, {}, 1));
   all.count_versions();
+  return result;
+}
+
+Array clip_now(const Clip& clip, std::span<const Tensor> params) {
+  Observer* const watching = observer();
+  if (!watching) [[likely]]
+    return clip_untold(clip, params);
+  std::vector<Tensor> before;
+  for (auto& p : params)
+    if (p.grad().defined()) before.push_back(p.grad());
+  ObserverPause untold;
+  const Array result = clip_untold(clip, params);
+  const Array norm = Array::empty({}, float64, result.device);
+  Array into = norm;
+  kernels::copy(result.view({}, {}, 0), into);
+  watching->norm("clip_grad_norm_", before, Tensor::local(norm));
+  for (auto& g : before) watching->wrote("clip_grad_norm_", {&g, 1}, g);
   return result;
 }
 
@@ -211,6 +237,7 @@ void clip_grad_value(TensorList params, double clip_value) {
   all.make_own();
   kernels::clamp_all(all.parts(), -clip_value, clip_value);
   all.count_versions();
+  tell_written("clip_grad_value_", params);
 }
 
 bool scale_grads(TensorList params, double factor) {
@@ -219,6 +246,7 @@ bool scale_grads(TensorList params, double factor) {
   bool finite = true;
   kernels::scale_all(all.parts(), factor, &finite);
   all.count_versions();
+  tell_written("scale_grads", params);
   // Every rank's finding counts, whatever it holds: one number for each placement, as if that were split over its
   // ranks.
   std::vector<const GlobalSpec*> specs;

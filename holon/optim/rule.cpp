@@ -12,6 +12,7 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/optim.h"
 #include "holon/optim/over_ranks.h"
+#include "holon/tensor/observer.h"
 
 namespace holon::optim {
 
@@ -276,6 +277,18 @@ void check(const Rule& rule) {
   }
 }
 
+static void tell_updated(Observer& observer, const Rule& rule, std::span<const Slot> slots) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const Slot& s = slots[i];
+    if (!s.grad.defined()) continue;
+    std::vector<std::pair<const char*, Tensor>> state;
+    for (int k = 0; k < kMaxStates; ++k)
+      if (const char* name = state_name(rule, k)) state.emplace_back(name, at_index(s.state, k));
+    if (uses_master(rule, s.param)) state.emplace_back("master", s.master);
+    observer.updated(rule_name(rule.kind), i, s.param, state);
+  }
+}
+
 void update(const Rule& rule, std::span<Slot> slots) {
   if (Context::current().tracer())
     fail_runtime("{}: step() inside a graph that is being captured. Pass the optimizer to the graph's add_optimizer(); "
@@ -287,6 +300,10 @@ void update(const Rule& rule, std::span<Slot> slots) {
   kernels::RecordedUpdate* recorded = kernels::recorded_update();
   if (recorded && !(recorded->fits = only_kernels(rule, slots))) return;
   NoGradGuard guard;
+  Observer* const watching = observer();
+  if (watching) [[unlikely]]
+    for (size_t i = 0; i < slots.size(); ++i) watching->update(rule_name(rule.kind), i, slots[i].param, slots[i].grad);
+  ObserverPause untold;
   std::vector<kernels::UpdateTensor> parts;
   std::vector<size_t> slot_of;  // parts[k] is of slot slot_of[k], counted among those with a gradient
   std::vector<const GlobalSpec*> specs;
@@ -339,6 +356,8 @@ void update(const Rule& rule, std::span<Slot> slots) {
     if (!param.array().defined()) continue;
     kernels::copy(back.array(), param.impl()->array);
   }
+  if (watching) [[unlikely]]
+    tell_updated(*watching, rule, slots);
 }
 
 void count_update(const Rule& rule, std::span<Slot> slots) {

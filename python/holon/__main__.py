@@ -7,6 +7,10 @@ from ._programs import find_program
 
 
 def main():
+    if sys.argv[1:2] == ["check"]:
+        from ._check import main as check
+
+        sys.exit(check(sys.argv[2:]))
     if sys.argv[1:2] == ["explicit"]:
         from ._explicit import main as explicit
 

@@ -128,6 +128,7 @@ void bind_schedules(nb::module_& m);   // of pipelines
 void bind_exports(nb::module_& m);     // modules and functions of libraries
 void bind_models(nb::module_& m);      // models of checkpoints
 void bind_conformance(nb::module_& m);
+void bind_verify(nb::module_& m);
 
 // A handle of a module of C++ as Python's CppModule, in exports.cpp.
 nb::object cpp_module_object(const nn::Module& module);

@@ -10,6 +10,7 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
 #include "holon/ops/part_metas.h"
+#include "holon/tensor/observer.h"
 
 namespace holon::python {
 
@@ -193,6 +194,8 @@ Tensor tensor_from_data(nb::handle data, nb::handle dtype, nb::handle device, bo
   }
   if (pin_memory) t = OpCall("pin_memory").in(t).run();
   if (requires_grad) t.set_requires_grad();
+  if (Observer* o = observer()) [[unlikely]]
+    o->made("tensor", t);
   return t;
 }
 

@@ -50,6 +50,7 @@ NB_MODULE(_C, m) {
   bind_exports(m);
   bind_models(m);
   bind_conformance(m);
+  bind_verify(m);
   bind_readers(m);
   bind_checkpoint(m);
   bind_ranks(m);

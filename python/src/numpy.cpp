@@ -8,6 +8,7 @@
 #include "holon/base/index.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/on_device.h"
+#include "holon/tensor/observer.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon::python {
@@ -405,7 +406,10 @@ void bind_numpy(nb::module_& m) {
       [](HandleOf<"numpy.ndarray"> a) {
         if (!is_numpy_array(a.ptr()))
           fail_type("from_numpy: takes a numpy array, got {}. Use holon.tensor() for other data.", describe(a.ptr()));
-        return tensor_over_numpy(a, "from_numpy");
+        Tensor t = tensor_over_numpy(a, "from_numpy");
+        if (Observer* o = observer()) [[unlikely]]
+          o->made("from_numpy", t);
+        return t;
       },
       "array"_a, "A tensor over the array's memory.");
   m.def("from_dlpack", from_dlpack, "source"_a,

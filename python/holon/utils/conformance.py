@@ -1,8 +1,10 @@
-"""Checks of your own ops and functions: sharding rules, gradients, and global calls against local ones."""
+"""Checks of your own ops and functions: sharding rules, gradients, and global calls against local ones; and of whole
+programs: whether they compute the same under every layout."""
 
 from .. import _C
+from .._check import check_program
 
-__all__ = ["check_function", "check_op"]
+__all__ = ["check_function", "check_op", "check_program"]
 
 
 def check_op(name, samples=()):

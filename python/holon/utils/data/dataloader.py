@@ -234,6 +234,8 @@ class DataLoader:
         for n, batch in batches:
             position["batches"] += 1
             position["samples"] += n
+            if _C.is_recording():  # of `holon check`, which names the line that gets the batch
+                map_batch(lambda x: _C.record_batch(x) if isinstance(x, _C.Tensor) else None, batch)
             yield batch
         position["finished"] = True
 
