@@ -6,11 +6,13 @@
 #include <tuple>
 #include <vector>
 
+#include "holon/base/context.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/boxing/planner.h"
 #include "holon/cost/machine.h"
+#include "holon/dispatch/layout_free.h"
 
 namespace holon {
 
@@ -28,6 +30,7 @@ std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::s
     return false;
   };
   std::erase_if(all, [&](const Signature& s) { return adds_bools(s.in, in) || adds_bools(s.out, out); });
+  if (Context::current().layout_free()) keep_layout_free(op, attrs, in, out, &all);
   return all;
 }
 
@@ -111,6 +114,8 @@ class Chooser {
 
   // A factor that only divides in whole units needs their number to be a multiple of the ranks that share it.
   bool units_fit(const Pick& pick, int upto) const {
+    if (Context::current().layout_free() && !sums_on_one_axis({pick.data(), to_size(upto)}, placement_.hierarchy()))
+      return false;
     for (int a = 0; a < upto; ++a) {
       auto* s = at_index(pick, a);
       if (!s->even_units) continue;

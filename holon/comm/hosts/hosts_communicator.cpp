@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "holon/base/context.h"
 #include "holon/base/blocking.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
@@ -63,7 +64,8 @@ void HostsCommunicator::begin(const CallInfo& info, size_t bytes) {
   mine_ = {};
   mine_.fingerprint = info.fingerprint;
   mine_.dtype = info.dtype;
-  std::string_view op = info.op ? info.op : "(unnamed)";
+  std::string op = info.op ? info.op : "(unnamed)";
+  if (Context::current().layout_free()) op += kLayoutFree;
   op.copy(mine_.op, sizeof mine_.op - 1);
   std::string text = fmt::format("{} {} {} ({} bytes)", op, info.shape, name(info.dtype), bytes);
   char site[sizeof CallDetails::site] = "";
