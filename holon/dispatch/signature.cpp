@@ -155,8 +155,21 @@ class Chooser {
       bool reachable = true;
       for (size_t i = 0; i < in_.size() && reachable; ++i)
         reachable = !specs_[i] || !s.in[i].is_partial() || specs_[i]->nd_sbp[axis].is_partial();
+      if (Context::current().layout_free()) reachable = reachable && splits_what_is(s, axis);
       if (reachable && units_fit(pick_, axis + 1)) search(axis + 1);
     }
+  }
+
+  // Whether an input is split as the signature says already, if it splits any: rows that this axis' ranks have alike
+  // would come apart otherwise, and those of micro-batches would be added up in another order than those of a batch.
+  bool splits_what_is(const Signature& s, int axis) const {
+    bool splits = false;
+    for (size_t i = 0; i < in_.size(); ++i) {
+      if (!specs_[i] || !s.in[i].is_split()) continue;
+      if (specs_[i]->nd_sbp[axis] == s.in[i]) return true;
+      splits = true;
+    }
+    return !splits;
   }
 
   // Where boxing takes about as long, what moves fewer bytes wins (there, and back as a gradient), and then what holds
