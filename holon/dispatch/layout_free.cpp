@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "holon/base/context.h"
+#include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
+#include "holon/dispatch/deterministic.h"
 #include "holon/kernels/sum_tree.h"
 
 namespace holon {
@@ -48,8 +51,8 @@ int64_t terms_of(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, 
 // The number of ranks of which all that divide it get subtrees when they split `axis` of input 0; 1: none do.
 int64_t parts_of_tree(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
                       uint32_t contracted, int axis) {
-  for (const Meta& m : out)
-    if (m.dtype != DType::kFloat32) return 1;
+  auto other = [](const Meta& m) { return m.dtype != DType::kFloat32; };
+  if (std::any_of(out.begin(), out.end(), other) || other(in[0])) return 1;
   const Dims& shape = in[0].shape;
   for (int a = 0; a < axis; ++a)
     if (contracted >> a & 1 && shape[a] != 1) return 1;  // not the outermost: the parts are not adjacent
@@ -67,8 +70,26 @@ bool exchange_layout_free(bool on) {
   return before;
 }
 
+void deterministic(const Deterministic& options) { exchange_layout_free(options.layout_free); }
+
+DeterministicGuard::DeterministicGuard(const Deterministic& options)
+    : before_(exchange_layout_free(options.layout_free)) {}
+DeterministicGuard::~DeterministicGuard() { exchange_layout_free(before_); }
+
+void require_layout_free(const Placement& placement, std::string_view op) {
+  if (!placement.device().is_host())
+    fail_runtime("deterministic(layout_free=True): {} of tensors on {} adds up in an order of its own; only kernels of "
+                 "CPUs add up in one that no layout changes. Move them to \"cpu\", or leave the mode out.",
+                 op, placement);
+}
+
 void keep_layout_free(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
                       std::vector<Signature>* signatures) {
+  for (const Meta& m : out)
+    if (op.sums == Sums::kTree && is_floating(m.dtype) && size_bytes(m.dtype) < 4)
+      fail_type("deterministic(layout_free=True): {} of {} rounds in an order that depends on the layout; float32 does "
+                "not. Convert its inputs by to(float32), or leave the mode out.",
+                op.public_name(), name(m.dtype));
   const uint32_t contracted = contracted_axes(in, *signatures);
   std::erase_if(*signatures, [&](Signature& s) {
     if (s.communicates) return true;

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "holon/global/placement.h"
 #include "holon/registry/op_def.h"
 
 namespace holon {
@@ -17,8 +19,11 @@ namespace holon {
 bool exchange_layout_free(bool on);
 bool layout_free();
 
+// Errors (RuntimeError): the placement's kernels have no such order.
+void require_layout_free(const Placement& placement, std::string_view op);
+
 // Drops the signatures of a call that do not keep the bits, and limits the others to the numbers of ranks that do: a
-// contracted axis may be split in powers of two whose parts are subtrees.
+// contracted axis may be split in powers of two whose parts are subtrees. Errors (TypeError): sums of two-byte dtypes.
 void keep_layout_free(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
                       std::vector<Signature>* signatures);
 

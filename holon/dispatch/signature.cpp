@@ -78,6 +78,7 @@ class Chooser {
       : op_(op), in_(in), out_(out), specs_(specs), roles_(roles), signatures_(signatures_of(op, attrs, in, out)) {
     for (auto* s : specs)
       if (s) placement_ = s->placement;
+    if (Context::current().layout_free()) require_layout_free(placement_, op.public_name());
     n_axes_ = placement_.hierarchy().size();
     pick_.resize(to_size(n_axes_));
   }

@@ -7,6 +7,7 @@
 
 #include "holon/array/array.h"
 #include "holon/base/context.h"
+#include "holon/kernels/conv.h"
 #include "holon/kernels/gemm.h"
 
 namespace holon::kernels {
@@ -30,6 +31,11 @@ void gemm_one_leaf(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, M
 // out = the sum of a over the axes whose bit is set in axes, in row-major order of these, as a tree whose leaves are as
 // small as halving makes them. out has the other axes in their order; the reduced ones may be left out or have size 1.
 void sum(const Array& a, uint32_t axes, Array& out);
+
+// As the functions of conv.h. Pre: no array is empty.
+void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, Array& out);
+void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, Array& dx);
+void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv, Array& dw);
 
 // out[r] = (adds: out[r] +) the sum of the rows [d] of x with to[i] == r, where the sum is over all rows and the others
 // are zeros. Row i begins at from[i] bytes. Rows whose `to` is not one of out's are left out.

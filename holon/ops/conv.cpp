@@ -271,11 +271,6 @@ HOLON_OP(convolution,
       r.rule.in(1, 1, i);
     })
     .linear_in({0, 1})
-    .sums_in_tree([](const CallShapes& c) {
-      int64_t window = 1;
-      for (int a = 2; a < c.in(1).size(); ++a) window *= c.in(1)[a];
-      return window;
-    })
     .layout(Layout::kChannelsLast)
     .kernel([](KernelCall& c) {
       if (c.out().numel() == 0) return;

@@ -40,8 +40,3 @@ class deterministic:
                 return function(*args, **kwargs)
 
         return wrapped
-
-
-def is_layout_free():
-    """Returns whether sums are taken in an order that no layout changes."""
-    return _C.layout_free()

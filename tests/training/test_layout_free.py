@@ -11,7 +11,7 @@ from holon import nn
 
 B, S = flow.sbp.broadcast, flow.sbp.split
 STEPS = 20
-DP, TP, PP = range(3)
+DP, _, PP = range(3)
 
 
 class Layout:
@@ -257,6 +257,136 @@ def cases():
 
 
 @pytest.mark.parametrize("kind", [Mlp, Gpt, Cnn], ids=lambda k: k.__name__)
-@pytest.mark.parametrize("shape, micro_batches, zero", cases(), ids=str)
+@pytest.mark.parametrize("shape, micro_batches, zero", list(cases()), ids=str)
 def test_every_layout_has_the_same_bits(kind, shape, micro_batches, zero):
     expect_same(kind, run(kind, shape, micro_batches, zero))
+
+
+def refused(function, ranks=2, error=(ValueError, TypeError, RuntimeError)):
+    def on_rank(rank):
+        with flow.deterministic(layout_free=True):
+            with pytest.raises(error) as raised:
+                function()
+            return str(raised.value)
+
+    return flow.run_ranks(ranks, on_rank)[0]
+
+
+def test_a_rank_without_the_mode_is_an_error():
+    def on_rank(rank):
+        x = flow.ones(4, placement=flow.placement("cpu", [0, 1]), sbp=flow.sbp.split(0))
+        with flow.deterministic(layout_free=rank == 1):
+            return x.to_global(sbp=B).numpy()
+
+    with pytest.raises(RuntimeError, match=r"all_gather.*layout_free|layout_free.*all_gather"):
+        flow.run_ranks(2, on_rank)
+
+
+def test_the_mode_ends_with_its_block():
+    def on_rank(rank):
+        before = flow._C.layout_free()
+        with flow.deterministic(layout_free=True) as mode, mode:
+            inside = flow._C.layout_free()
+        after = flow._C.layout_free()
+
+        @flow.deterministic(layout_free=True)
+        def decorated():
+            return flow._C.layout_free()
+
+        alone = flow._C.layout_free()
+        called = decorated()
+        flow.deterministic(layout_free=True)
+        plain = flow._C.layout_free()
+        flow.deterministic()
+        return before, inside, after, alone, called, plain, flow._C.layout_free()
+
+    assert flow.run_ranks(1, on_rank) == [(False, True, False, False, True, True, False)]
+
+
+def place(shape, sbp, dtype=flow.float32):
+    return flow.ones(*shape, placement=flow.placement("cpu", [0, 1]), sbp=sbp, dtype=dtype)
+
+
+def test_what_is_not_covered_is_refused():
+    assert "autocast" in refused(lambda: flow.autocast("cpu", dtype=flow.bfloat16).__enter__())
+    assert "linear of bfloat16" in refused(
+        lambda: nn.functional.linear(place((16, 8), S(0), flow.bfloat16), place((4, 8), B, flow.bfloat16))
+    )
+
+    def norm(norm_type):
+        x = place((8,), S(0)).requires_grad_()
+        x.sum().backward()
+        nn.utils.clip_grad_norm_([x], 1.0, norm_type)
+
+    assert "norm_type 1" in refused(lambda: norm(1.0))
+    assert "norm_type 3" in refused(lambda: norm(3.0))
+
+    def lamb():
+        x = place((8,), S(0)).requires_grad_()
+        x.sum().backward()
+        flow.optim.LAMB([x], lr=0.1).step()
+
+    assert "LAMB" in refused(lamb)
+
+
+@pytest.mark.parametrize(
+    "shape, micro_batches, said",
+    [((1, 1, 1), 3, "power of two"), ((1, 1, 1), 32, "too few"), ((2, 1, 1), 16, "rows of the ranks together")],
+)
+def test_micro_batches_that_are_not_the_batch_are_refused(shape, micro_batches, said):
+    layout = Layout(*shape)
+
+    class Small(Mlp):
+        @staticmethod
+        def data(step):
+            x, y = Mlp.data(step)
+            return (x[:96], y[:96]) if micro_batches == 3 else (x, y)
+
+    assert said in refused(lambda: compiled(Small, layout, micro_batches, 0, 1), layout.ranks)
+
+
+def test_a_scaled_weight_is_refused_with_micro_batches():
+    class Scaled(nn.Graph):
+        def __init__(self):
+            super().__init__()
+            self.model = nn.Linear(8, 8, bias=False)
+            self.add_optimizer(flow.optim.SGD(self.model.parameters(), lr=0.1))
+            self.config.set_gradient_accumulation_steps(2)
+
+        def build(self, x):
+            loss = nn.functional.linear(x, self.model.weight * 0.3).sum()
+            loss.backward()
+            return loss
+
+    assert "made by mul" in refused(lambda: Scaled()(flow.ones(32, 8)), 1)
+
+
+@pytest.mark.parametrize("ranks", [3, 4])
+def test_parts_that_are_no_subtrees_are_gathered(ranks):
+    """Of 3 ranks, and of too few rows: the same bits all the same."""
+
+    def on_rank(rank):
+        with flow.deterministic(layout_free=True):
+            flow.manual_seed(0)
+            where = flow.placement("cpu", list(range(ranks)))
+            x = flow.randn(7, 20, placement=where, sbp=B).to_global(sbp=S(0)).requires_grad_()
+            w = flow.randn(20, 9, placement=where, sbp=B, requires_grad=True)
+            y = flow.matmul(x, w)
+            (y * y).sum().backward()
+            return [t.detach().full_value().numpy() for t in (y, x.grad, w.grad)]
+
+    want = flow.run_ranks(1, lambda rank: one_rank_of(7, 20, 9))[0]
+    for found in flow.run_ranks(ranks, on_rank):
+        for a, b in zip(found, want):
+            assert (a == b).all()
+
+
+def one_rank_of(rows, inner, columns):
+    with flow.deterministic(layout_free=True):
+        flow.manual_seed(0)
+        where = flow.placement("cpu", [0])
+        x = flow.randn(rows, inner, placement=where, sbp=B, requires_grad=True)
+        w = flow.randn(inner, columns, placement=where, sbp=B, requires_grad=True)
+        y = flow.matmul(x, w)
+        (y * y).sum().backward()
+        return [t.detach().full_value().numpy() for t in (y, x.grad, w.grad)]

@@ -1,49 +1,22 @@
 // Convolutions as products of im2col matrices, one image and group at a time. Two axes are three with a depth of 1.
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "holon/base/error.h"
-#include "holon/base/index.h"
 #include "holon/kernels/conv.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/cpu/conv_shape.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/device.h"
-#include "holon/kernels/elementwise.h"
 #include "holon/kernels/gemm.h"
-#include "holon/kernels/sum_tree.h"
-#include "holon/kernels/tree.h"
 
 namespace holon::kernels {
 
 namespace {
 
-struct Shape {
-  int64_t n, c, o, groups, in[3], kernel[3], out[3];
-  int64_t inner() const { return c / groups * kernel[0] * kernel[1] * kernel[2]; }
-  int64_t places() const { return out[0] * out[1] * out[2]; }
-};
-
-// [n, c, h, w] as [n, c, 1, h, w].
-Array with_depth(const Array& x) {
-  if (x.ndim() == 5) return x;
-  Dims shape = x.shape, strides = x.strides;
-  shape.insert(2, 1);
-  strides.insert(2, 0);
-  return x.view(shape, strides);
-}
-
-Conv2d with_depth(const Conv2d& conv, int ndim) {
-  if (ndim == 5) return conv;
-  const int64_t *s = conv.stride, *p = conv.padding, *d = conv.dilation;
-  return {{1, s[0], s[1]}, {0, p[0], p[1], 0, p[2], p[3]}, {1, d[0], d[1]}, conv.groups};
-}
-
-Shape shape_of(const Array& x, const Array& w, const Array& out, const Conv2d& conv) {
-  Shape s{x.shape[0], x.shape[1], out.shape[1], conv.groups, {}, {}, {}};
-  for (int i = 0; i < 3; ++i) s.in[i] = x.shape[2 + i], s.kernel[i] = w.shape[2 + i], s.out[i] = out.shape[2 + i];
-  return s;
-}
+using detail::shape_of;
+using detail::with_depth;
+using Shape = detail::ConvShape;
 
 Array one_image(const Array& x, int64_t image, int64_t first, int64_t count) {
   return x.view({count, x.shape[2], x.shape[3], x.shape[4]}, {x.strides[1], x.strides[2], x.strides[3], x.strides[4]},
@@ -117,42 +90,6 @@ void add_columns(const T* cols, const Shape& s, const Conv2d& conv, Array& x) {
                        static_cast<T>(static_cast<C>(static_cast<C>(to[q * step]) + static_cast<C>(from[q])));
                });
 }
-
-// Sums of products of images in a tree: their number is halved while it is even, and the images of what is left are
-// added one after the other.
-class ImageTree {
- public:
-  ImageTree(int64_t images, const Array& sum) : leaf_(images > 0 ? images / (images & -images) : 1), images_(images) {
-    if (images > 0) sum_ = sum, carried_ = Array::empty(sum.shape, sum.dtype);
-  }
-  // product(out) writes that of image i; images come in order. After the last one their sum is in the array that the
-  // constructor was given.
-  template <class Product>
-  void add(int64_t i, Product&& product) {
-    if (i % leaf_ == 0) {
-      product(carried_);
-    } else {
-      if (!more_.defined()) more_ = Array::empty(carried_.shape, carried_.dtype);
-      product(more_);
-      add_to(carried_, more_);
-    }
-    if (i % leaf_ + 1 < leaf_) return;
-    push_leaf(
-        static_cast<uint64_t>(i / leaf_), [&](int l) { add_to(carried_, levels_[to_size(l)]); },
-        [&](int l) {
-          if (i + 1 == images_) return copy(carried_, sum_);
-          while (to_size(l) >= levels_.size()) levels_.push_back(Array::empty(carried_.shape, carried_.dtype));
-          copy(carried_, levels_[to_size(l)]);
-        });
-  }
-
- private:
-  static void add_to(Array& sum, const Array& more) { binary(BinaryOp::Add, sum, more, sum); }
-
-  const int64_t leaf_, images_;
-  Array sum_, carried_, more_;
-  std::vector<Array> levels_;
-};
 
 // A product of a half array is rounded once per image; sums over images are not the place to lose digits.
 void refuse_half(DType dtype) {
@@ -236,8 +173,6 @@ void conv2d_backward_weights_plain(const Array& dy_, const Array& x_, const Conv
   Array cols = Array::empty({s.inner(), s.places()}, x.dtype);
   Array columns = cols.view({s.places(), s.inner()}, {1, s.places()});
   Array sum = Array::empty({o, s.inner()}, x.dtype);
-  const bool in_tree = adds_in_tree(dw_);
-  ImageTree tree(in_tree ? s.n : 0, sum);
   for (int64_t group = 0; group < s.groups; ++group) {
     std::memset(sum.bytes(), 0, sum.nbytes());
     for (int64_t image = 0; image < s.n; ++image) {
@@ -246,11 +181,7 @@ void conv2d_backward_weights_plain(const Array& dy_, const Array& x_, const Conv
         using T = typename decltype(tag)::type;
         im2col<T>(part, s, conv, cols.data<T>());
       });
-      const Array gradient = as_matrix(one_image(dy, image, group * o, o));
-      if (in_tree)
-        tree.add(image, [&](Array& product) { matmul(gradient, columns, product); });
-      else
-        matmul(gradient, columns, sum, 1, 1);
+      matmul(as_matrix(one_image(dy, image, group * o, o)), columns, sum, 1, 1);
     }
     const Dims shape{o, s.c / s.groups, s.kernel[0], s.kernel[1], s.kernel[2]};
     Array to = dw.view(shape, dw.strides, group * o * dw.strides[0]);

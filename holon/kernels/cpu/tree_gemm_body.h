@@ -120,11 +120,13 @@ void pack_rows(int64_t m, int64_t k, const float* a, int64_t ars, int64_t acs, f
 
 void pack_columns(int64_t k, int n, const float* b, int64_t brs, int64_t bcs, float* to) {
   if (bcs != 1) return pack_turned(k, n, kColumns, b, brs, bcs, to);
+  const int whole = n / kWidth * kWidth, rest = n - whole;
+  const Mask mask = make_mask(rest, 1);
   for (int64_t p = 0; p < k; ++p, b += brs, to += kColumns) {
-    if (n == kColumns)
-      for (int j = 0; j < kColumns; j += kWidth) store(to + j, load(b + j));
-    else
-      for (int j = 0; j < kColumns; ++j) to[j] = j < n ? b[j] : 0;
+    int j = 0;
+    for (; j < whole; j += kWidth) store(to + j, load(b + j));
+    if (rest) store(to + j, load(b + j, mask)), j += kWidth;
+    for (; j < kColumns; j += kWidth) store(to + j, Vec<float>{});
   }
 }
 
