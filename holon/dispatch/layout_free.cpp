@@ -119,7 +119,7 @@ int64_t terms_of_sums(const OpDef& op, const Attrs& attrs, std::span<const Meta>
 bool sums_on_one_axis(std::span<const Signature* const> along, const Dims& hierarchy) {
   int axes = 0;
   for (size_t a = 0; a < along.size(); ++a)
-    axes += hierarchy[static_cast<int>(a)] > 1 && has_partial(along[a]->out);
+    axes += hierarchy[static_cast<int>(a)] > 1 && has_partial(along[a]->out) && !has_partial(along[a]->in);
   return axes <= 1;
 }
 

@@ -31,7 +31,7 @@ void keep_layout_free(const OpDef& op, const Attrs& attrs, std::span<const Meta>
 // 0 where it contracts none.
 int64_t terms_of_sums(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out);
 
-// Whether at most one axis of more than one rank gives partial sums: those of two are added up in an order of their
+// Whether at most one axis of more than one rank makes partial sums: those of two are added up in an order of their
 // own.
 bool sums_on_one_axis(std::span<const Signature* const> along, const Dims& hierarchy);
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -31,6 +33,7 @@ TEST_P(LayoutFree, BitsAreThoseOfOneRank) {
     if (c.op.starts_with("quantized_")) continue;
     const conformance::Subject subject(c);
     SCOPED_TRACE(subject.name);
+    if (std::getenv("HOLON_TEST_VERBOSE")) std::fprintf(stderr, "%s\n", subject.name.c_str());
     try {
       for (auto& wrong : conformance::differing_layouts(subject, GetParam(), test_device()))
         ADD_FAILURE() << subject.name << " of " << wrong;
