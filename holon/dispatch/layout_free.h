@@ -27,8 +27,8 @@ void require_layout_free(const Placement& placement, std::string_view op);
 void keep_layout_free(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
                       std::vector<Signature>* signatures);
 
-// How many terms the sums of such a call have, of logical tensors: those of the axes of input 0 that its rule contracts.
-// 0 where it contracts none.
+// How many terms the sums of such a call have, of logical tensors: those of the axes of input 0 that its rule
+// contracts. 0 where it contracts none.
 int64_t terms_of_sums(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out);
 
 // Whether at most one axis of more than one rank makes partial sums: those of two are added up in an order of their

@@ -126,18 +126,21 @@ namespace {
 void require_exact(kernels::NormKind kind, double norm_type, std::span<const Array> parts) {
   using kernels::NormKind;
   if (kind == NormKind::kSum || kind == NormKind::kPowers)
-    fail_value("deterministic(layout_free=True): clip_grad_norm of norm_type {} adds up in an order that depends on the "
-               "layout. Use 2, 0, inf or -inf.",
-               norm_type);
+    fail_value(
+        "deterministic(layout_free=True): clip_grad_norm of norm_type {} adds up in an order that depends on the "
+        "layout. Use 2, 0, inf or -inf.",
+        norm_type);
   for (auto& a : parts)
     if (kind == NormKind::kSquares && a.defined() && (a.dtype != float32 || !a.device.is_host()))
-      fail_value("deterministic(layout_free=True): clip_grad_norm of {} gradients on {} adds up in an order that depends "
-                 "on the layout. It does not for float32 on CPUs.",
-                 name(a.dtype), a.device);
+      fail_value(
+          "deterministic(layout_free=True): clip_grad_norm of {} gradients on {} adds up in an order that depends "
+          "on the layout. It does not for float32 on CPUs.",
+          name(a.dtype), a.device);
 }
 
 // values[i] = the squares of gradient i, of all ranks.
-void exact_over_ranks(std::span<const Array> parts, std::span<const GlobalSpec* const> specs, std::span<double> values) {
+void exact_over_ranks(std::span<const Array> parts, std::span<const GlobalSpec* const> specs,
+                      std::span<double> values) {
   constexpr size_t kWidth = kernels::kExactNumbers;
   std::vector<double> sums(parts.size() * kWidth);
   for (size_t i = 0; i < parts.size(); ++i)

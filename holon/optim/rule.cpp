@@ -6,10 +6,10 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/dispatch/layout_free.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/trace.h"
+#include "holon/dispatch/layout_free.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/optim.h"
 #include "holon/optim/over_ranks.h"

@@ -263,7 +263,7 @@ struct OpDef {
   uint32_t float8_inputs = 0;  // the factors of a product, which are rounded in a region of a float8 dtype
   Fuses fuses = Fuses::kNo;
   Sums sums = Sums::kOwnOrder;
-  int64_t (*terms_inside)(const CallShapes&) = nullptr;  // of Sums::kTree: terms for each index of the contracted axes
+  int64_t (*terms_inside)(const CallShapes&) = nullptr;
   bool writes_strides = false;            // its kernel writes an output of any strides as fast
   std::string scalar_overload;            // the op that takes over when an argument is a number
   std::string overload_of;                // the public name that it shares with other ops

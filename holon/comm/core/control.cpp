@@ -11,8 +11,8 @@
 #include <climits>
 #include <cstring>
 
-#include "holon/base/context.h"
 #include "holon/base/blocking.h"
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/hash.h"

@@ -8,8 +8,8 @@
 #include <thread>
 #include <vector>
 
-#include "holon/base/context.h"
 #include "holon/base/blocking.h"
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/hash.h"

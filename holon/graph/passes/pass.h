@@ -16,7 +16,7 @@ namespace holon::graph {
 struct Pass {
   const char* name;
   void (*run)(Graph&, const CompileOptions&);
-  bool layout_free = true;  // keeps the order of sums that deterministic(layout_free=True) is about; else it is left out
+  bool layout_free = true;  // whether it keeps the order of sums of deterministic(layout_free=True)
 };
 
 struct PassReport {

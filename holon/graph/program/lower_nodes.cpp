@@ -37,7 +37,8 @@ void Lowering::lower_op(const Node& n, int m) {
   if (n.op->view) return lower_view(n, m, *in[0], call.out_shape[0]);
   SmallVec<Array*, 3> out;
   // In an order of sums that no layout changes, each micro-batch has its own (accumulate_in_tree()).
-  const bool in_tree = layout_free(), adds = !in_tree && m > 0 && n.op->adds && sums_can_be_added_to(n, m, call.out_shape);
+  const bool in_tree = layout_free(),
+             adds = !in_tree && m > 0 && n.op->adds && sums_can_be_added_to(n, m, call.out_shape);
   uint32_t over = n.op->writes_over | (n.op->elementwise && n.out.size() == 1 ? 1u : 0u);
   for (size_t o = 0; o < n.out.size(); ++o) {
     if (adds) {
@@ -47,8 +48,8 @@ void Lowering::lower_op(const Node& n, int m) {
     Dims strides = strides_.of(n, call.out_shape[o]);
     if (strides.empty()) strides = output_strides(*n.op, call.out_shape[o], in);
     // The first gradient is written to where the sum has its place among others.
-    if (auto sum = sum_of_.find(n.out[o]); m == 0 && !in_tree && sum != sum_of_.end() && memory_.has_place(sum->second) &&
-        strides == contiguous_strides(call.out_shape[o])) {
+    if (auto sum = sum_of_.find(n.out[o]); m == 0 && !in_tree && sum != sum_of_.end() &&
+        memory_.has_place(sum->second) && strides == contiguous_strides(call.out_shape[o])) {
       memory_.fresh(sum->second, m, call.out_shape[o], strides);
       out.push_back(in_sum(n.out[o], m));
       continue;
@@ -232,7 +233,8 @@ void Lowering::accumulate_in_tree(const Node& n, int m) {
   const Array* carried = values_.array(n.in[0], m);
   const int levels = std::countr_one(static_cast<unsigned>(number));
   auto place = [&](int level) -> Array* {
-    if (1 << level == micro_batches) return memory_.fresh(n.out[0], m, carried->shape, contiguous_strides(carried->shape));
+    if (1 << level == micro_batches)
+      return memory_.fresh(n.out[0], m, carried->shape, contiguous_strides(carried->shape));
     while (to_size(level) >= pending.levels.size()) {
       Array a = Array::placeholder(carried->shape, contiguous_strides(carried->shape), carried->dtype, carried->device);
       pending.buffers.push_back(values_.new_buffer(a.nbytes(), a.device));

@@ -304,7 +304,7 @@ void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, con
           if (mask.hides(i, rows, j, keys)) continue;
           const Visible see = visible(o, i, j);
           product(rows, keys, n.d, scale, hq.rows(i),
-               copied ? MatrixView{kt + j * n.d, kKeys, 1} : MatrixView{hk.at(j), 1, hk.row}, 0, s, kKeys, nullptr);
+                  copied ? MatrixView{kt + j * n.d, kKeys, 1} : MatrixView{hk.at(j), 1, hk.row}, 0, s, kKeys, nullptr);
           if (mask.data)
             for (int64_t r = 0; r < rows; ++r) mask.apply(s + r * kKeys, i + r, j, keys);
           if (sees == Limits::Sees::kSome)

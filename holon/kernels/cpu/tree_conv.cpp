@@ -32,8 +32,8 @@ Array channels_last(const Array& x) {
 // w [o, c, a, i, j] as [o, a, i, j, c], contiguous: rows of products.
 Array window_rows(const Array& w) { return contiguous(channels_last(w)); }
 
-// f(place, first place in the window, how many, the image's position of the first, or -1 outside) for the windows of all
-// places of an output. Positions of one call are neighbours.
+// f(place, first place in the window, how many, the image's position of the first, or -1 outside) for the windows of
+// all places of an output. Positions of one call are neighbours.
 template <class F>
 void over_windows(const Shape& s, const Conv2d& conv, F&& f) {
   auto inside = [](int64_t at, int64_t size) { return at >= 0 && at < size; };
@@ -162,7 +162,8 @@ void conv2d(const Array& x_, const Array& w_, const Array* bias, const Conv2d& c
         g.gather(x.data<float>() + (first + i) * g.pixels * g.s.c, group, cols.data<float>() + i * places * g.inner);
       const Array rows = matrix(cols.data<float>(), images * places, g.inner, g.inner, cols);
       const Array filters = weight.view({g.inner, g.o}, {1, g.inner}, group * g.o * g.inner);
-      Array to = matrix(result.data<float>() + first * places * g.s.o + group * g.o, images * places, g.o, g.s.o, result);
+      Array to =
+          matrix(result.data<float>() + first * places * g.s.o + group * g.o, images * places, g.o, g.s.o, result);
       matmul(rows, filters, to);
     }
   }
@@ -215,8 +216,8 @@ void conv2d_backward_weights(const Array& dy_, const Array& x_, const Conv2d& co
       sums.add(i, [&](Array& product) { matmul(gradient, cols, product); });
     }
     const Array &sum = sums.sum(), rows = channels_last(dw);
-    Array to = rows.view({g.o, g.s.kernel[0], g.s.kernel[1], g.s.kernel[2], g.c}, rows.strides,
-                         group * g.o * rows.strides[0]);
+    Array to =
+        rows.view({g.o, g.s.kernel[0], g.s.kernel[1], g.s.kernel[2], g.c}, rows.strides, group * g.o * rows.strides[0]);
     copy(sum.view(to.shape, contiguous_strides(to.shape)), to);
   }
 }

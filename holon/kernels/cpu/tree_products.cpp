@@ -26,9 +26,9 @@ void run_part(const Product& g, Order order, int64_t i0, int64_t m, int64_t j0, 
   const bool packs = g.a.cs != 1;
   Scratch panel(to_size(tree_panel_floats(g.k)) * sizeof(float)),
       packed(packs ? to_size(tree_packed_floats(m, g.k)) * sizeof(float) : 0);
-  tree_gemm().run({m, n, g.k, order == Order::kTree ? leaf_length(g.k) : g.k, g.alpha, g.a.data + i0 * g.a.rs, g.a.rs, g.a.cs, g.b.data + j0 * g.b.cs, g.b.rs, g.b.cs,
-                   g.beta, g.c.data + i0 * g.c.rs + j0, g.c.rs, panel.as<float>(),
-                   packs ? packed.as<float>() : nullptr});
+  tree_gemm().run({m, n, g.k, order == Order::kTree ? leaf_length(g.k) : g.k, g.alpha, g.a.data + i0 * g.a.rs, g.a.rs,
+                   g.a.cs, g.b.data + j0 * g.b.cs, g.b.rs, g.b.cs, g.beta, g.c.data + i0 * g.c.rs + j0, g.c.rs,
+                   panel.as<float>(), packs ? packed.as<float>() : nullptr});
 }
 
 // Parts of the longer side, in whole tiles, for the threads.

@@ -49,8 +49,8 @@ class RowSums {
       return;
     }
     const int64_t half = count / 2;
-    const auto middle = static_cast<size_t>(
-        std::lower_bound(places.begin(), places.end(), (first + half) * leaf_) - places.begin());
+    const auto middle =
+        static_cast<size_t>(std::lower_bound(places.begin(), places.end(), (first + half) * leaf_) - places.begin());
     while (depth >= more_.size()) more_.emplace_back(to_size(width_));
     float* more = more_[depth].data();  // stays where it is when more_ grows
     add(places.first(middle), first, half, depth + 1, to);

@@ -51,16 +51,15 @@ void expect_same_bits(const Array& a, const Array& b) {
   ASSERT_EQ(a.shape, b.shape);
   const Array x = contiguous(a), y = contiguous(b);
   for (int64_t i = 0; i < x.numel(); ++i)
-    ASSERT_EQ(std::bit_cast<uint32_t>(x.data<float>()[i]), std::bit_cast<uint32_t>(y.data<float>()[i])) << "element " << i;
+    ASSERT_EQ(std::bit_cast<uint32_t>(x.data<float>()[i]), std::bit_cast<uint32_t>(y.data<float>()[i]))
+        << "element " << i;
 }
 
 // The definition, for one sum of products.
 float tree_of(const std::vector<float>& a, const std::vector<float>& b, size_t begin, size_t n) {
-  if (n > kSumLeaf && n % 2 == 0)
-    return tree_of(a, b, begin, n / 2) + tree_of(a, b, begin + n / 2, n / 2);
+  if (n > kSumLeaf && n % 2 == 0) return tree_of(a, b, begin, n / 2) + tree_of(a, b, begin + n / 2, n / 2);
   float sum = 0;
-  for (size_t i = begin; i < begin + n; ++i)
-    sum = tree_gemm().fused ? std::fma(a[i], b[i], sum) : sum + a[i] * b[i];
+  for (size_t i = begin; i < begin + n; ++i) sum = tree_gemm().fused ? std::fma(a[i], b[i], sum) : sum + a[i] * b[i];
   return sum;
 }
 
@@ -69,7 +68,8 @@ TEST(SumTree, LeavesOfAHalfAreThoseOfTheWhole) {
     const int64_t leaf = leaf_length(n);
     EXPECT_EQ(n % leaf, 0);
     EXPECT_TRUE(std::has_single_bit(static_cast<uint64_t>(subtrees(n))));
-    for (int64_t parts = 1; parts <= subtrees(n); parts *= 2) EXPECT_EQ(leaf_length(n / parts), leaf) << n << " " << parts;
+    for (int64_t parts = 1; parts <= subtrees(n); parts *= 2)
+      EXPECT_EQ(leaf_length(n / parts), leaf) << n << " " << parts;
   }
 }
 
@@ -249,8 +249,8 @@ TEST(SumTree, BuildsWithFusedMultiplyAddsHaveTheSameBits) {
   for (const TreeGemm& g : {avx2::tree_gemm(), avx512::tree_gemm()}) {
     found.push_back(Array::empty({kM, kN}, DType::kFloat32));
     Array panel = Array::empty({kK * g.columns + 16}, DType::kFloat32);
-    g.run({kM, kN, kK, leaf_length(kK), 1, a.data<float>(), kK, 1, b.data<float>(), kN, 1, 0, found.back().data<float>(), kN,
-           panel.data<float>(), nullptr});
+    g.run({kM, kN, kK, leaf_length(kK), 1, a.data<float>(), kK, 1, b.data<float>(), kN, 1, 0,
+           found.back().data<float>(), kN, panel.data<float>(), nullptr});
   }
   expect_same_bits(found[0], found[1]);
 }
