@@ -78,7 +78,7 @@ DeterministicGuard::~DeterministicGuard() { exchange_layout_free(before_); }
 
 void require_layout_free(const Placement& placement, std::string_view op) {
   if (!placement.device().is_host())
-    fail_runtime("deterministic(layout_free=True): {} of tensors on {} adds up in an order of its own; only kernels of "
+    fail_runtime("deterministic(layout_free=True): {} of tensors on {} adds up in another order; only kernels of "
                  "CPUs add up in one that no layout changes. Move them to \"cpu\", or leave the mode out.",
                  op, placement);
 }

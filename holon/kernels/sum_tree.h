@@ -2,9 +2,9 @@
 //
 // A sum of n terms in the order of their global index is a binary tree: it is halved while it has an even number of
 // terms, more than kLeaf; what is left is a leaf, whose terms are added one after the other. A half is the tree of its
-// own length. So the terms [i n / r, (i + 1) n / r) of r = 2^k ranks are a subtree, as long as they are no less than a
-// leaf: a rank adds up its own terms without knowing of the others, and the ranks' sums, added in pairs of neighbours,
-// are the rest of the tree. Leaves begin at +0, so that terms of 0 that are left out change nothing.
+// own length. So the terms [i n / r, (i + 1) n / r) of r = 2^k ranks are a subtree, as long as they are a leaf or more:
+// a rank adds up its own terms without knowing of the others, and the ranks' sums, added in pairs of neighbours, are
+// the rest of the tree. Leaves begin at +0, so that terms of 0 that are left out change nothing.
 #pragma once
 
 #include <bit>

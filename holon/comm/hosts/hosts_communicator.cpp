@@ -172,7 +172,7 @@ void HostsCommunicator::check_order(const CallInfo& info, std::span<const Pull> 
     std::string counts;
     for (size_t n : of_hosts) counts += (counts.empty() ? "" : ", ") + std::to_string(n);
     fail_runtime("{}: deterministic(layout_free=True): ranks {} are on hosts that hold {} of them, so that their sum "
-                 "has an order of its own. Give each host as many neighbouring ranks of a sum, a power of two.",
+                 "has another order. Give each host as many neighbouring ranks of a sum, a power of two.",
                  info.op ? info.op : "(unnamed)", ranks_text(ranks()), counts);
   }
 }
