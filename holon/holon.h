@@ -12,6 +12,7 @@
 #include "holon/data.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/call.h"
+#include "holon/dispatch/deterministic.h"
 #include "holon/dispatch/random_state.h"
 #include "holon/distributed.h"
 #include "holon/exports/python.h"

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "holon/autograd/buckets.h"
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/trace.h"
 #include "holon/boxing/executor.h"
@@ -402,7 +403,8 @@ void backward(TensorList roots, TensorList gradients, bool retain_graph, bool cr
   AutocastPause plain;
   tracing::Span span("backward", "autograd");
   Run run(retain_graph, create_graph);
-  if (!create_graph && !tracer()) run.overlap();
+  // Addends of one parameter would be added up over the ranks in another order.
+  if (!create_graph && !tracer() && !Context::current().layout_free()) run.overlap();
   TracedBackward traced;
   ObservedBackward observed(roots);
   start(run, roots, gradients);

@@ -92,6 +92,7 @@ Context& Context::of_process() {
 std::unique_ptr<Context> Context::sibling() const {
   auto made = std::make_unique<Context>(rank_, world_size_, local_rank_, local_world_size_);
   made->threads_ = threads_;
+  made->layout_free_ = layout_free_;
   return made;
 }
 

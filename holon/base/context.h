@@ -53,6 +53,9 @@ class Context {
   // Whether a region of automatic casts is open (holon/dispatch/autocast.h). A flag here, since every op asks.
   bool autocast() const { return autocast_; }
   void set_autocast(bool on) { autocast_ = on; }
+  // Whether sums are taken in an order that no layout changes (holon/dispatch/layout_free.h).
+  bool layout_free() const { return layout_free_; }
+  void set_layout_free(bool on) { layout_free_ = on; }
   // Who records ops instead of running them (holon/tensor/tracer.h); nullptr: they run.
   Tracer* tracer() const { return tracer_; }
   void set_tracer(Tracer* tracer) { tracer_ = tracer; }
@@ -76,7 +79,7 @@ class Context {
 
   int rank_, world_size_, local_rank_, local_world_size_;
   int number_ = 0;
-  bool threads_ = false, autocast_ = false;
+  bool threads_ = false, autocast_ = false, layout_free_ = false;
   Tracer* tracer_ = nullptr;
   std::vector<std::shared_ptr<void>> parts_;
 };

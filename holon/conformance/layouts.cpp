@@ -173,7 +173,8 @@ std::string failures(const World& world, const Subject& s, const Truth& truth, c
   std::mutex mutex;
   std::string first;
   try {
-    comm::run_ranks(world.ranks, [&](int) {
+    comm::run_ranks(world.ranks, [&, layout_free = Context::current().layout_free()](int) {
+      Context::current().set_layout_free(layout_free);
       const boxing::ParameterPolicyGuard policy(parameters);
       Placement placement(device, world.hierarchy, world.members);
       for (auto& sbps : layouts) {

@@ -28,6 +28,7 @@ uint64_t mix(uint64_t a, uint64_t b = 0, uint64_t c = 0);
 // Empty if the values agree to rtol; otherwise what differs first. Integers must be equal.
 std::string differs(const std::vector<double>& got, const std::vector<double>& want, double rtol);
 // Relative: 0 for integers, 1e-12 for float64, 1e-5 for float32, 1e-2 for shorter ones.
+// 0 for float32 where Context::layout_free() is set.
 double tolerance(DType dtype);
 
 }  // namespace holon::conformance

@@ -56,6 +56,10 @@ Tensor lowered(const Tensor& t, State& s) {
 const AutocastMode& autocast_mode() { return state().mode; }
 
 AutocastMode exchange_autocast(const AutocastMode& mode) {
+  if (mode.enabled && Context::current().layout_free())
+    fail_runtime("autocast: products in {} round in an order that depends on the layout, and "
+                 "deterministic(layout_free=True) promises that none does. Leave one of the two out.",
+                 name(mode.dtype));
   if (mode.enabled && !is_autocast_dtype(mode.dtype))
     fail_value("autocast: the dtype is {}; it must be bfloat16, float16, float8_e4m3fn or float8_e5m2.",
                name(mode.dtype));

@@ -294,6 +294,7 @@ InputRoles roles_of(std::span<const Tensor> inputs, bool grad) {
 CallKey key_of(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs) {
   CallKey k;
   k.add(reinterpret_cast<int64_t>(&op));
+  k.add(Context::current().layout_free());
   for (size_t i = 0; i < attrs.size(); ++i) {
     // Two draws differ in their counters only; their plans are the same.
     bool draw = static_cast<int>(i) == op.seed_attr || static_cast<int>(i) == op.counter_attr;

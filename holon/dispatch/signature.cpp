@@ -6,12 +6,14 @@
 #include <tuple>
 #include <vector>
 
+#include "holon/base/context.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/boxing/planner.h"
 #include "holon/contract/moves.h"
 #include "holon/cost/machine.h"
+#include "holon/dispatch/layout_free.h"
 #include "holon/tensor/tracer.h"
 
 namespace holon {
@@ -30,6 +32,7 @@ std::vector<Signature> signatures_of(const OpDef& op, const Attrs& attrs, std::s
     return false;
   };
   std::erase_if(all, [&](const Signature& s) { return adds_bools(s.in, in) || adds_bools(s.out, out); });
+  if (Context::current().layout_free()) keep_layout_free(op, attrs, in, out, &all);
   return all;
 }
 
@@ -77,6 +80,7 @@ class Chooser {
       : op_(op), in_(in), out_(out), specs_(specs), roles_(roles), signatures_(signatures_of(op, attrs, in, out)) {
     for (auto* s : specs)
       if (s) placement_ = s->placement;
+    if (Context::current().layout_free()) require_layout_free(placement_, op.public_name());
     n_axes_ = placement_.hierarchy().size();
     pick_.resize(to_size(n_axes_));
   }
@@ -113,6 +117,8 @@ class Chooser {
 
   // A factor that only divides in whole units needs their number to be a multiple of the ranks that share it.
   bool units_fit(const Pick& pick, int upto) const {
+    if (Context::current().layout_free() && !sums_on_one_axis({pick.data(), to_size(upto)}, placement_.hierarchy()))
+      return false;
     for (int a = 0; a < upto; ++a) {
       auto* s = at_index(pick, a);
       if (!s->even_units) continue;
@@ -174,8 +180,21 @@ class Chooser {
       bool reachable = true;
       for (size_t i = 0; i < in_.size() && reachable; ++i)
         reachable = !specs_[i] || !s.in[i].is_partial() || specs_[i]->nd_sbp[axis].is_partial();
+      if (Context::current().layout_free()) reachable = reachable && splits_what_is(s, axis);
       if (reachable && units_fit(pick_, axis + 1)) search(axis + 1);
     }
+  }
+
+  // Whether an input is split as the signature says already, if it splits any: rows that this axis' ranks have alike
+  // would come apart otherwise, and those of micro-batches would be added up in another order than those of a batch.
+  bool splits_what_is(const Signature& s, int axis) const {
+    bool splits = false;
+    for (size_t i = 0; i < in_.size(); ++i) {
+      if (!specs_[i] || !s.in[i].is_split()) continue;
+      if (specs_[i]->nd_sbp[axis] == s.in[i]) return true;
+      splits = true;
+    }
+    return !splits;
   }
 
   // Where boxing takes about as long, what moves fewer bytes wins (there, and back as a gradient), and then what holds

@@ -12,6 +12,7 @@
 #include "holon/contract/contract.h"
 #include "holon/contract/moves.h"
 #include "holon/dispatch/autocast.h"
+#include "holon/dispatch/layout_free.h"
 #include "holon/graph/contract_entries.h"
 #include "holon/graph/graph_entry.h"
 #include "holon/nn/module_access.h"
@@ -121,7 +122,7 @@ class ModuleScopes {
 
 bool GraphCore::fits(const Entry& e, std::span<const Tensor> inputs, uint64_t variant) const {
   if (e.variant != variant || e.inputs.size() != inputs.size() || e.revision != config.revision() ||
-      e.grad != grad_enabled() || e.parameters != boxing::parameter_policy())
+      e.grad != grad_enabled() || e.layout_free != layout_free() || e.parameters != boxing::parameter_policy())
     return false;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!is_like(e.inputs[i], inputs[i])) return false;
@@ -171,6 +172,7 @@ std::unique_ptr<GraphCore::Entry> GraphCore::capture_entry(std::span<const Tenso
   e->variant = variant;
   e->revision = config.revision();
   e->grad = grad_enabled();
+  e->layout_free = layout_free();
   e->parameters = boxing::parameter_policy();
   e->autocast = autocast_mode().enabled;
   e->autocast_dtype = autocast_mode().dtype;

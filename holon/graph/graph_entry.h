@@ -55,7 +55,7 @@ struct GraphCore::Entry {
   };
   std::vector<SeenModule> modules;
   uint64_t variant = 0, revision = 0;
-  bool grad = true, autocast = false;
+  bool grad = true, autocast = false, layout_free = false;
   DType autocast_dtype = bfloat16;
   int64_t float8_block = 0;
   std::shared_ptr<Float8Recipe> float8_recipe{};

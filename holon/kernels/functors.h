@@ -59,11 +59,15 @@ HOLON_FN float sqrt(float x) { return __builtin_sqrtf(x); }
 HOLON_FN double sqrt(double x) { return __builtin_sqrt(x); }
 
 // a b + c. On a device it is rounded once, whatever the compiler may do with other products and sums: those of separate
-// operations stay separate where several are compiled into one kernel. Elsewhere it is what the instruction set has.
-// A source that defines HOLON_UNFUSED rounds twice, as a source of the CPU compiled with -ffp-contract=off.
+// operations stay separate where several are compiled into one kernel. Elsewhere it is what the instruction set has;
+// the other products and sums of the CPU's element-wise loops are compiled without contraction, so that an element's
+// bits do not depend on whether it is in a vector or in a rest. A source that defines HOLON_UNFUSED rounds twice.
 #if HOLON_DEVICE_TEXT && !defined(HOLON_UNFUSED)
 HOLON_FN float fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 HOLON_FN double fma(double a, double b, double c) { return __fma_rn(a, b, c); }
+#elif !defined(HOLON_UNFUSED) && (defined(__FMA__) || defined(__ARM_FEATURE_FMA))
+HOLON_FN float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+HOLON_FN double fma(double a, double b, double c) { return __builtin_fma(a, b, c); }
 #else
 HOLON_FN float fma(float a, float b, float c) { return a * b + c; }
 HOLON_FN double fma(double a, double b, double c) { return a * b + c; }

@@ -12,7 +12,7 @@ namespace holon::kernels {
 void copy_region(std::byte* dst, const Dims& dst_strides, const std::byte* src, const Dims& src_strides,
                  const Dims& shape, int64_t item_bytes, size_t whole_bytes = 0);
 
-// dst = src[0] + src[1] + ... in this order, all sources with the same strides; sums as kernels::add_n does.
+// dst = src[0] + src[1] + ..., all sources with the same strides; sums as kernels::add_n does.
 // Pre: the last strides are 1 (or that axis has at most one element).
 void sum_region(std::byte* dst, const Dims& dst_strides, std::span<const std::byte* const> src, const Dims& src_strides,
                 const Dims& shape, DType dtype);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "holon/base/context.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/batch_norm.h"
@@ -72,6 +73,17 @@ Tensor channel_sums(const Tensor& t) {
   return sum(t, axes);
 }
 
+// batch_norm_stats(). In an order of sums that no layout changes it is made of float32 sums, of x and then of the
+// squares of the distances from the mean, which lose no digits.
+Tensor statistics_of(const Tensor& x, int64_t count) {
+  if (!Context::current().layout_free() || x.dtype() != float32) return batch_norm_stats(x);
+  const double n = static_cast<double>(count);
+  const Tensor sums = channel_sums(x), mean = cast(div(sums, n), float64);
+  const Tensor away = channel_sums(square(sub(x, along_channels(cast(mean, float32), x.shape()))));
+  const Tensor total = cast(sums, float64), square_of_mean = square(div(total, n));
+  return stack({total, add(cast(away, float64), mul(square_of_mean, n))}, 0);
+}
+
 // The gradients of batch_norm_apply by ops.
 void grad_by_ops(Grad& g) {
   const Dims& shape = g.in_shape();
@@ -135,7 +147,7 @@ HOLON_OP(batch_norm,
       TensorVec stats;
       {
         NoGradGuard no_grad;
-        auto s = batch_norm_moments(batch_norm_stats(x), running_mean, running_var, count, c.f("eps"_attr),
+        auto s = batch_norm_moments(statistics_of(x, count), running_mean, running_var, count, c.f("eps"_attr),
                                     c.f("momentum"_attr), statistics_dtype(x.dtype()));
         for (auto& t : s) stats.push_back(t);
         if (c.present(1)) {
@@ -218,7 +230,7 @@ HOLON_OP(batch_norm_apply,
     .grad([](Grad& g) {
       bool weights = g.needs(3) || g.needs(4);
       DType dtype = g.needs(3) ? g.in_dtype(3) : g.needs(4) ? g.in_dtype(4) : float32;
-      if (grad_enabled()) return grad_by_ops(g);
+      if (grad_enabled() || Context::current().layout_free()) return grad_by_ops(g);
       if (g.i("count"_attr)) {
         auto d = batch_norm_backward(g.x(0), g.dy(), g.x(1), g.x(2), g.x(3),
                                      batch_norm_products(g.x(0), g.dy(), g.x(1)), g.i("count"_attr), dtype);
@@ -364,7 +376,7 @@ HOLON_OP(group_norm_stats,
     .saves({0, 1}, {1, 2})
     .grad([](Grad& g) {
       if (!g.has_dy()) return;
-      if (grad_enabled()) return group_grad_by_ops(g);
+      if (grad_enabled() || Context::current().layout_free()) return group_grad_by_ops(g);
       DType dtype = g.needs(1) ? g.in_dtype(1) : g.n_in() > 2 && g.needs(2) ? g.in_dtype(2) : g.in_dtype(0);
       auto d = group_norm_backward(g.dy(), g.x(0), g.y(1), g.y(2), g.x(1), g.i("groups"_attr), dtype);
       if (g.needs(0)) g.dx(0, d[0]);

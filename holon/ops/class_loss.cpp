@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "holon/base/context.h"
 #include "holon/boxing/events.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/internal_ops/class_loss.h"
@@ -121,7 +122,8 @@ Tensor mean_over(const Tensor& total, const Tensor& count) {
 // the whole, which needs the joint log-sum-exp and nothing of other ranks' logits.
 Tensor row_losses(Tensor x, const Tensor& target, int64_t ignore, double smoothing) {
   Dims parts = class_parts(x);
-  if (parts.empty()) return cross_entropy_rows(x, target, ignore, smoothing)[0];
+  // Parts of a row's sum of exponentials would be joined in another order than that of the whole.
+  if (parts.empty() || Context::current().layout_free()) return cross_entropy_rows(x, target, ignore, smoothing)[0];
   SmallVec<Sbp, 4> sbps;
   bool partial = false;
   for (int a = 0; a < x.nd_sbp().size(); ++a) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "holon/kernels/copy.h"
+#include "holon/kernels/sum_tree.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/conv.h"
 #include "holon/ops/elementwise.h"
@@ -349,6 +350,7 @@ HOLON_OP(convolution_weight_grad,
       r.rule.out(0, 1, i);
     })
     .linear_in({0, 1})
+    .sums_in_tree([](const CallShapes&) { return 2 * kernels::kSumLeaf; })  // an image is a subtree of its own
     .kernel([](KernelCall& c) {
       if (c.out().numel() == 0) return;
       kernels::conv2d_backward_weights(c.in(0), c.in(1), conv_of(c, c.in(1).shape[1], c.out().shape[1]), c.out());

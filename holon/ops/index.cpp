@@ -80,6 +80,7 @@ HOLON_OP(embedding, "embedding(Tensor weight, Tensor indices, int? padding_idx=N
       r.rule.in(0, 0, r.rule.factor(true));  // the vocabulary: the kernel knows which rows it holds
     })
     .linear_in({0})
+    .sums_one_term()
     .kernel([](KernelCall& c) { kernels::embedding(c.in(0), c.in(1), c.offset_in(0)[0], c.logical_in(0)[0], c.out()); })
     .saves({1})
     .grad([](Grad& g) {
@@ -111,6 +112,7 @@ HOLON_OP(embedding_backward, "embedding_backward(Tensor dy, Tensor indices, int 
       r.rule.out(0, 0, r.rule.factor());
     })
     .linear_in({0})
+    .sums_in_tree()
     .kernel([](KernelCall& c) {
       kernels::embedding_backward(c.in(0), c.in(1), c.offset_out()[0], c.logical_out()[0], c.out());
     })

@@ -28,6 +28,17 @@ bool sums_with_product(const Tensor& dy) {
                        : dy.placement().device_type() != DeviceType::kCpu && !dy.placement().simulated();
 }
 
+bool adds_bias_last(std::span<const Tensor> inputs) {
+  if (!Context::current().layout_free() || inputs.size() < 3 || !inputs[2].defined()) return false;
+  auto splits_last = [](const Tensor& t) {
+    if (!t.is_global()) return false;
+    for (int a = 0; a < t.nd_sbp().size(); ++a)
+      if (t.nd_sbp()[a].is_split(t.ndim() - 1)) return true;
+    return false;
+  };
+  return splits_last(inputs[0]) || splits_last(inputs[1]);
+}
+
 }  // namespace
 
 HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
@@ -61,6 +72,7 @@ HOLON_OP(matmul, "matmul(Tensor x, Tensor w) -> Tensor")
     })
     .rule("... m k, ... k n -> ... m n")
     .linear_in({0, 1})
+    .sums_in_tree()
     .kernel([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out()); })
     .kernel_that_adds([](KernelCall& c) { kernels::matmul(c.in(0), c.in(1), c.out(), 1, 1); })
     .saves({0, 1})
@@ -121,11 +133,14 @@ HOLON_OP(linear, "linear(Tensor x, Tensor weight, Tensor? bias=None) -> Tensor")
     // only.
     .rule("... k, n k, n -> ... n")
     .linear_in({0, 1})
+    .sums_in_tree()
     .kernel([](KernelCall& c) {
       const Array* bias = c.present(2) && c.counts_once() ? &c.in(2) : nullptr;
       kernels::linear(c.in(0), c.in(1), bias, c.out());
     })
     .saves({0, 1})
+    // A partial sum has no place for the bias in the order of the whole.
+    .body_if(adds_bias_last, [](BodyCall& c) { c.out.push_back(add(linear(c.in(0), c.in(1)), c.in(2))); })
     .grad([](Grad& g) {
       if (g.needs(0)) g.dx(0, matmul(g.dy(), g.x(1)));
       const bool bias = g.n_in() > 2 && g.needs(2);
@@ -159,6 +174,7 @@ HOLON_OP(linear_weight_grad, "linear_weight_grad(Tensor dy, Tensor x) -> Tensor"
       r.rule.out(0, 1, fk);
     })
     .linear_in({0, 1})
+    .sums_in_tree()
     .kernel([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out()); })
     .kernel_that_adds([](KernelCall& c) { kernels::linear_weight_grad(c.in(0), c.in(1), c.out(), nullptr, 1); })
     .saves({0, 1})

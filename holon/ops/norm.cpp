@@ -187,6 +187,7 @@ HOLON_OP(layer_norm_backward,
       if (given(r, 4)) pass_partial(r, {4}, {0});
     })
     .linear_in({0})
+    .sums_in_tree()
     .kernel([](KernelCall& c) {
       kernels::layer_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes"_attr)), c.in(4), c.in(2), c.in(3),
                                    c.out(0), &c.out(1), &c.out(2));
@@ -261,6 +262,7 @@ HOLON_OP(rms_norm_backward,
       if (given(r, 3)) pass_partial(r, {3}, {0});
     })
     .linear_in({0})
+    .sums_in_tree()
     .kernel([](KernelCall& c) {
       kernels::rms_norm_backward(c.in(0), c.in(1), static_cast<int>(c.i("axes"_attr)), c.in(3), c.in(2), c.out(0),
                                  &c.out(1));

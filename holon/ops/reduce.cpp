@@ -12,6 +12,8 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/index.h"
 #include "holon/kernels/search.h"
+#include "holon/kernels/sum_tree.h"
+#include "holon/kernels/tree.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/asked_dtype.h"
 #include "holon/ops/cast.h"
@@ -76,6 +78,8 @@ void reduce_kernel(KernelCall& c) {
 
 template <ReduceOp kOp>
 void reduce_as_kernel(KernelCall& c) {
+  if (kOp == ReduceOp::Sum && c.in(0).dtype == float32 && kernels::adds_in_tree(c.out()))
+    return kernels::tree::sum(c.in(0), reduced_axes(c, c.in(0).ndim()), c.out());
   kernels::reduce(kOp, in_asked_dtype(c), reduced_axes(c, c.in(0).ndim()), c.out());
 }
 
@@ -280,6 +284,7 @@ HOLON_OP(sum, "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtyp
     })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), true); })
     .linear()
+    .sums_in_tree([](const CallShapes&) { return 2 * kernels::kSumLeaf; })  // each term is a subtree of its own
     .kernel(reduce_as_kernel<ReduceOp::Sum>)
     .grad([](Grad& g) {
       Tensor dy = expand(with_kept_axes(g, g.dy()), g.in_shape());

@@ -6,7 +6,9 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/dispatch/layout_free.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/exact_sum.h"
 #include "holon/kernels/on_device.h"
 #include "holon/kernels/optim.h"
 #include "holon/optim/device_clip.h"
@@ -119,10 +121,43 @@ void check_norm(const Clip& clip, double norm) {
                  clip.norm_type, std::abs(norm));  // no "-nan"
 }
 
+namespace {
+
+// Errors (ValueError): norms of the kind do not have the same bits in every layout.
+void require_exact(kernels::NormKind kind, double norm_type, std::span<const Array> parts) {
+  using kernels::NormKind;
+  if (kind == NormKind::kSum || kind == NormKind::kPowers)
+    fail_value(
+        "deterministic(layout_free=True): clip_grad_norm of norm_type {} adds up in an order that depends on the "
+        "layout. Use 2, 0, inf or -inf.",
+        norm_type);
+  for (auto& a : parts)
+    if (kind == NormKind::kSquares && a.defined() && (a.dtype != float32 || !a.device.is_host()))
+      fail_value(
+          "deterministic(layout_free=True): clip_grad_norm of {} gradients on {} adds up in an order that depends "
+          "on the layout. It does not for float32 on CPUs.",
+          name(a.dtype), a.device);
+}
+
+// values[i] = the squares of gradient i, of all ranks.
+void exact_over_ranks(std::span<const Array> parts, std::span<const GlobalSpec* const> specs,
+                      std::span<double> values) {
+  constexpr size_t kWidth = kernels::kExactNumbers;
+  std::vector<double> sums(parts.size() * kWidth);
+  for (size_t i = 0; i < parts.size(); ++i)
+    if (parts[i].defined()) kernels::exact_squares(parts[i], std::span(sums).subspan(i * kWidth, kWidth));
+  combine_over_ranks(specs, static_cast<int>(kWidth), Combine::kSum, true, sums);
+  for (size_t i = 0; i < parts.size(); ++i)
+    values[i] = kernels::exact_value(std::span<const double>(sums).subspan(i * kWidth, kWidth));
+}
+
+}  // namespace
+
 Clipping clipping_of(const Clip& clip, std::span<const Array> parts, std::span<const GlobalSpec* const> specs,
                      bool wide) {
   using kernels::NormKind;
   const NormKind kind = norm_kind(clip.norm_type);
+  if (layout_free()) require_exact(kind, clip.norm_type, parts);
   std::vector<Array> own;
   for (auto& a : parts)
     if (a.defined()) own.push_back(a);
@@ -135,7 +170,10 @@ Clipping clipping_of(const Clip& clip, std::span<const Array> parts, std::span<c
   const Combine how = kind == NormKind::kLargest ? Combine::kLargest
       : kind == NormKind::kSmallest              ? Combine::kSmallest
                                                  : Combine::kSum;
-  combine_over_ranks(specs, 1, how, true, values);
+  if (layout_free() && kind == NormKind::kSquares)
+    exact_over_ranks(parts, specs, values);
+  else
+    combine_over_ranks(specs, 1, how, true, values);
   double norm = 0, factor = 1;
   if (!parts.empty()) {
     kernels::clip_factor(kind, clip.norm_type, clip.limit, wide, {&found, 1}, result);

@@ -9,6 +9,7 @@
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/base/trace.h"
+#include "holon/dispatch/layout_free.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/optim.h"
 #include "holon/optim/over_ranks.h"
@@ -180,6 +181,10 @@ bool norms_on_device(std::span<const kernels::UpdateTensor> parts, std::span<con
 // Sets what depends on the norms of whole tensors. Collective for global parameters.
 void apply_norms(const Rule& rule, std::span<kernels::UpdateTensor> parts, std::span<const size_t> slot_of,
                  std::span<const GlobalSpec* const> specs) {
+  if (layout_free())
+    fail_value("deterministic(layout_free=True): {} adds up norms of whole tensors in an order that depends on the "
+               "layout. Use a rule without them, such as Adam.",
+               rule.kind == RuleKind::kLamb ? "LAMB" : "LARS");
   // The decay that the norms leave out joins the direction after them.
   const double late_decay =
       rule.kind == RuleKind::kLamb && rule.ratio_before_decay && rule.decoupled ? rule.weight_decay : 0;

@@ -218,6 +218,11 @@ enum class Autocast : uint8_t { kNone, kLower, kFloat32, kPromote };
 // one of the last two axes.
 enum class Fuses : uint8_t { kNo, kElements, kMatrices, kLastAxes };
 
+// The order in which an op adds up what its rule contracts, under deterministic(layout_free=True): of its own, so that
+// a partial sum is not the same bits as the whole; the tree of kernels/sum_tree.h, by the index of the contracted axes
+// of its first input in their order; or there is at most one term that is not 0.
+enum class Sums : uint8_t { kOwnOrder, kTree, kOneTerm };
+
 struct OpDef {
   Schema schema;
   std::string doc, example;
@@ -257,6 +262,8 @@ struct OpDef {
   Autocast autocast = Autocast::kNone;
   uint32_t float8_inputs = 0;  // the factors of a product, which are rounded in a region of a float8 dtype
   Fuses fuses = Fuses::kNo;
+  Sums sums = Sums::kOwnOrder;
+  int64_t (*terms_inside)(const CallShapes&) = nullptr;
   bool writes_strides = false;            // its kernel writes an output of any strides as fast
   std::string scalar_overload;            // the op that takes over when an argument is a number
   std::string overload_of;                // the public name that it shares with other ops
@@ -420,6 +427,18 @@ class OpBuilder {
   }
   // kLastAxes, where this attribute is one of them. Errors: the schema has no such int.
   OpBuilder& fuses_along(std::string_view axis);
+  // Its float32 kernel adds up in a tree where Context::layout_free() is set. inside: how many terms each index of the
+  // contracted axes has; 1 if it is not given.
+  OpBuilder& sums_in_tree(int64_t (*inside)(const CallShapes&) = nullptr) {
+    def_->sums = Sums::kTree;
+    def_->terms_inside = inside;
+    return *this;
+  }
+  // All terms of its sums but one are 0, on each rank but one.
+  OpBuilder& sums_one_term() {
+    def_->sums = Sums::kOneTerm;
+    return *this;
+  }
   OpBuilder& writes_strides() {
     def_->writes_strides = true;
     return *this;
@@ -464,7 +483,7 @@ class OpBuilder {
 };
 
 // Raised whenever OpDef, OpBuilder or what a declaration's functions are given changes its layout.
-inline constexpr int kOpVersion = 10;
+inline constexpr int kOpVersion = 11;
 
 // Declares an op. Errors: a schema that does not follow the grammar; the name is taken; a caller compiled with another
 // version. file: of the declaration, whose name tells the op's family (Clang 14 has no std::source_location).

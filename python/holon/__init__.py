@@ -36,6 +36,7 @@ _C.set_package_folders([folder for folder in _sys.path if folder])
 from .amp import autocast, get_autocast_dtype, is_autocast_enabled
 from .autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
 from .boxing import boxing_policy, contract, explain
+from ._deterministic import deterministic
 from ._visualize import visualize
 from .limits import finfo, iinfo
 

@@ -11,6 +11,7 @@
 #include "holon/autograd/function.h"
 #include "holon/base/fmt.h"
 #include "holon/dispatch/autocast.h"
+#include "holon/dispatch/layout_free.h"
 
 namespace holon::python {
 
@@ -197,6 +198,8 @@ void bind_autograd(nb::module_& m) {
       "Sets the mode; returns the previous one.");
   m.def(
       "clear_autocast_cache", [] { clear_autocast_cache(); }, "Releases the parameters that were cast.");
+  m.def("layout_free", layout_free, "Whether sums of this rank have an order that no layout changes.");
+  m.def("exchange_layout_free", exchange_layout_free, "on"_a, "Sets it; returns what it was before.");
   m.def("apply_function", apply_function, "name"_a, "rule"_a, "linear"_a, "inputs"_a, "forward"_a, "backward"_a,
         "infer"_a = nb::none(),
         "Calls forward(list of tensors) and records backward(list of gradients or None). With a sharding rule, both "

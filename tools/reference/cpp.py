@@ -50,6 +50,7 @@ PAGES = {
             "autograd/engine.h",
             "autograd/function.h",
             "dispatch/autocast.h",
+            "dispatch/deterministic.h",
             "dispatch/random_state.h",
             "dispatch/call.h",
             "registry/library.h",

@@ -33,6 +33,9 @@ struct CallInfo {
   uint64_t fingerprint = 0;  // whatever else must be alike, hashed by the caller
   bool continues = false;    // a part of the call before, counted there
 };
+// Comes after the name of a call of a rank that adds up as no layout changes (Context::layout_free()): whether ranks do
+// must be alike, too.
+inline constexpr char kLayoutFree[] = " (layout_free)";
 
 class Communicator {
  public:

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "holon/base/blocking.h"
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/hash.h"
@@ -66,16 +67,18 @@ uint64_t CallDetails::describe(const CallInfo& info, uint64_t number, size_t siz
   axes = static_cast<uint8_t>(info.shape.size());
   for (int i = 0; i < info.shape.size(); ++i) shape[i] = info.shape[i];
   dtype = info.dtype;
+  const bool marked = Context::current().layout_free();
   const std::string_view called = info.op ? info.op : "";
-  const size_t n = std::min(called.size(), sizeof op - 1);
+  const size_t n = std::min(called.size(), sizeof op - (marked ? sizeof kLayoutFree : 1));
   if (n) std::memcpy(op, called.data(), n);
   op[n] = 0;
+  if (marked) std::memcpy(op + n, kLayoutFree, sizeof kLayoutFree);
   set_sited(false);
   if (where[0]) {
     std::memcpy(site, where, sizeof site);
     set_sited(true);
   }
-  return Hasher().add(fingerprint).add(number).add(info.dtype).add_text(called).value();
+  return Hasher().add(fingerprint).add(number).add(info.dtype).add_text(marked ? std::string_view(op) : called).value();
 }
 
 void CallDetails::note_site() {

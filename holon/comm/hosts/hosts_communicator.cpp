@@ -1,11 +1,15 @@
 #include "holon/comm/hosts/hosts_communicator.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "holon/base/blocking.h"
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/hash.h"
@@ -63,7 +67,8 @@ void HostsCommunicator::begin(const CallInfo& info, size_t bytes) {
   mine_ = {};
   mine_.fingerprint = info.fingerprint;
   mine_.dtype = info.dtype;
-  std::string_view op = info.op ? info.op : "(unnamed)";
+  std::string op = info.op ? info.op : "(unnamed)";
+  if (Context::current().layout_free()) op += kLayoutFree;
   op.copy(mine_.op, sizeof mine_.op - 1);
   std::string text = fmt::format("{} {} {} ({} bytes)", op, info.shape, name(info.dtype), bytes);
   char site[sizeof CallDetails::site] = "";
@@ -152,10 +157,31 @@ void HostsCommunicator::wait(Network::Transit& transit, bool received) {
                world_.host_name(world_.host_of(failure.rank)), failure.how, call_text(), failure.rank);
 }
 
+// Sums are taken on each host and then over the hosts: pairs of neighbours only where each host has the same part.
+void HostsCommunicator::check_order(const CallInfo& info, std::span<const Pull> pulls) const {
+  for (const Pull& p : pulls) {
+    std::vector<size_t> of_hosts;
+    for (size_t i = 0; i < p.owners.size(); ++i) {
+      const int host = at_index(host_of_, p.owners[i]);
+      if (i == 0 || host != at_index(host_of_, p.owners[i - 1])) of_hosts.push_back(0);
+      ++of_hosts.back();
+    }
+    if (of_hosts.size() < 2) continue;
+    const bool even = std::all_of(of_hosts.begin(), of_hosts.end(), [&](size_t n) { return n == of_hosts[0]; });
+    if (even && std::has_single_bit(of_hosts[0])) continue;
+    std::string counts;
+    for (size_t n : of_hosts) counts += (counts.empty() ? "" : ", ") + std::to_string(n);
+    fail_runtime("{}: deterministic(layout_free=True): ranks {} are on hosts that hold {} of them, so that their sum "
+                 "has another order. Give each host as many neighbouring ranks of a sum, a power of two.",
+                 info.op ? info.op : "(unnamed)", ranks_text(ranks()), counts);
+  }
+}
+
 void HostsCommunicator::do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes,
                                 void* out, size_t out_bytes) {
   guarded(info, [&] {
     for (int phase = 0; phase < pulls.phases(); ++phase) {
+      if (Context::current().layout_free()) check_order(info, pulls.mine(phase));
       const auto schedule = schedule_of(pulls, phase, info.dtype);
       if (phase == 0)
         pull_or_throw(info, *schedule, in, in_bytes, out, out_bytes);

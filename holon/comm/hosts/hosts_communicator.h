@@ -42,6 +42,7 @@ class HostsCommunicator final : public Communicator {
   // Sums are taken on each host first, then in the order of hosts.
   void do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
                size_t out_bytes) override;
+  void check_order(const CallInfo& info, std::span<const Pull> pulls) const;
   void pull_or_throw(const CallInfo& info, const HostSchedule& s, const void* in, size_t in_bytes, void* out,
                      size_t out_bytes);
   // That of a phase, kept where the pulls have a key.

@@ -1,9 +1,15 @@
+#include <string>
 #include <unordered_map>
+#include <vector>
 
+#include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/boxing/planner.h"
+#include "holon/dispatch/layout_free.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
+#include "holon/kernels/sum_tree.h"
 #include "holon/op_names/arithmetic.h"
 
 namespace holon::graph {
@@ -98,6 +104,7 @@ class Accumulate {
     const NodeId by = at_index(made_by_, v);
     Node* n = by < 0 ? nullptr : &at_index(g_.nodes, by);
     if (n && n->section == Section::kOnceAfter) return v;
+    if (layout_free() && n && is_per_batch(n->section)) return sum_in_tree(v, by);
     const bool passes = n && !options_.sum_last && is_per_batch(n->section) && alone(v) &&
         ((is_single_boxing(*n) && boxing_waits(*n)) || (is_rearrangement(*n) && communicates_above(n->in[0], kFar)) ||
          (is_plain_addition(*n) && (communicates_above(n->in[0], kFar) || communicates_above(n->in[1], kFar))));
@@ -110,6 +117,55 @@ class Accumulate {
       at_index(g_.nodes, by).section = Section::kOnceAfter;
       return sums_[v] = v;
     }
+    return accumulated(v, by);
+  }
+
+  // The sum of v, which node `by` makes for each micro-batch, where its order is to be that of the whole batch: what
+  // is added up are the sums over rows themselves, before anything else is done with them.
+  ValueId sum_in_tree(ValueId v, NodeId by) {
+    Node* n = &at_index(g_.nodes, by);
+    if (alone(v) && (is_single_boxing(*n) || is_rearrangement(*n) || is_plain_addition(*n))) {
+      for (size_t k = 0; k < n->in.size(); ++k) {
+        ValueId sum = sum_of(n->in[k]);
+        at_index(g_.nodes, by).in[k] = sum;
+      }
+      at_index(g_.nodes, by).section = Section::kOnceAfter;
+      return sums_[v] = v;
+    }
+    check_sum(*n, v);
+    return accumulated(v, by);
+  }
+
+  // Errors (ValueError): the sum over micro-batches of what n makes is not in the order of the whole batch.
+  void check_sum(const Node& n, ValueId v) const {
+    auto refuse = [&](const std::string& why) {
+      fail_value("deterministic(layout_free=True): a gradient of shape {} would not have the bits of one that is taken "
+                 "of the whole batch at once: {}{}. Use one micro-batch, or fewer ranks for its rows.",
+                 g_.value(v).shape, why,
+                 at_index(g_.scopes, n.scope).empty() ? "" : fmt::format(" (in {})", at_index(g_.scopes, n.scope)));
+    };
+    if (!is_op(n) || n.op->sums != Sums::kTree)
+      refuse(fmt::format("it is made by {} in each micro-batch, which rounds", is_op(n) ? n.op->name() : "a node"));
+    std::vector<Meta> in, out;
+    for (ValueId i : n.in) in.push_back(i == kNoValue ? Meta{} : Meta{g_.value(i).shape, g_.value(i).dtype});
+    for (ValueId o : n.out) out.push_back({g_.value(o).shape, g_.value(o).dtype});
+    const int64_t terms = terms_of_sums(*n.op, n.attrs, in, out);
+    if (kernels::leaf_length(terms) != kernels::leaf_length(terms * g_.micro_batches))
+      refuse(fmt::format("{} adds up {} rows for each micro-batch, which are too few", n.op->name(), terms));
+    // Rows that ranks hold are added up on each of them, over its micro-batches, and then over the ranks.
+    const GlobalSpec* spec = g_.value(v).spec;
+    if (!spec) return;
+    for (ValueId input : g_.inputs_of(0)) {
+      const GlobalSpec* of = g_.value(input).spec;
+      if (!of || of->placement.hierarchy() != spec->placement.hierarchy()) continue;
+      for (int a = 0; a < of->nd_sbp.size(); ++a)
+        if (of->nd_sbp[a].is_split(0) && of->placement.hierarchy()[a] > 1 && !spec->nd_sbp[a].is_partial())
+          refuse(fmt::format("{} brings the rows of the ranks together in each micro-batch", n.op->name()));
+    }
+  }
+
+  ValueId accumulated(ValueId v, NodeId by) {
+    const Node* n = by < 0 ? nullptr : &at_index(g_.nodes, by);
     ValueId sum = edit_.value_like(v, g_.value(v).spec);
     made_by_.resize(g_.values.size(), -1);
     uses_.resize(g_.values.size(), 1);
@@ -136,7 +192,12 @@ class Accumulate {
 }  // namespace
 
 void accumulate_gradients(Graph& g, const CompileOptions& options) {
-  if (g.micro_batches > 1) Accumulate(g, options).run();
+  if (g.micro_batches <= 1) return;
+  if (layout_free() && ((g.micro_batches & (g.micro_batches - 1)) != 0 || options.uneven))
+    fail_value("deterministic(layout_free=True): gradients of {} micro-batches{} are not those of the whole batch, bit "
+               "by bit. Choose a power of two, of even rows.",
+               g.micro_batches, options.uneven ? " of uneven rows" : "");
+  Accumulate(g, options).run();
 }
 
 }  // namespace holon::graph

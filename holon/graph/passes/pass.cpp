@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/graph/passes/fuse.h"
@@ -16,7 +17,7 @@ constexpr Pass kPasses[] = {
     {"dead_code", drop_dead_code},
     {"constant_fold", fold_constants},
     {"cse", merge_common},
-    {"choose_sbp", choose_sbps},
+    {"choose_sbp", choose_sbps, false},
     {"boxing", merge_boxing},
     {"zero", shard_updates},
     {"parameter_copies", free_parameter_copies},
@@ -27,8 +28,8 @@ constexpr Pass kPasses[] = {
     {"split_weight", split_weight},
     {"narrow_gradients", narrow_gradients},
     {"join_slices", join_slices},
-    {"fuse_epilogue", fuse_epilogue},
-    {"fuse_norm", fuse_norm},
+    {"fuse_epilogue", fuse_epilogue, false},
+    {"fuse_norm", fuse_norm, false},
     {"fuse_matrices", fuse_matrices},
     {"fuse_elementwise", fuse_elementwise},
     {"dead_code_again", drop_dead_code},
@@ -48,7 +49,8 @@ void run_passes(Graph& g, const CompileOptions& options, std::vector<PassReport>
   if (options.verify) verify(g, "capture");
   for (auto& pass : kPasses) {
     if (std::find(options.disabled_passes.begin(), options.disabled_passes.end(), pass.name) !=
-        options.disabled_passes.end())
+            options.disabled_passes.end() ||
+        (!pass.layout_free && Context::current().layout_free()))
       continue;
     const auto nodes = static_cast<int64_t>(g.nodes.size());
     const auto begin = std::chrono::steady_clock::now();

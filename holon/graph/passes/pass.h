@@ -16,6 +16,7 @@ namespace holon::graph {
 struct Pass {
   const char* name;
   void (*run)(Graph&, const CompileOptions&);
+  bool layout_free = true;  // whether it keeps the order of sums of deterministic(layout_free=True)
 };
 
 struct PassReport {

@@ -1,8 +1,11 @@
 // Each kind of node as instructions.
 #include <algorithm>
+#include <bit>
 #include <map>
 
+#include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/dispatch/layout_free.h"
 #include "holon/graph/program/lowering.h"
 #include "holon/op_names/arithmetic.h"
 
@@ -33,7 +36,9 @@ void Lowering::lower_op(const Node& n, int m) {
   }
   if (n.op->view) return lower_view(n, m, *in[0], call.out_shape[0]);
   SmallVec<Array*, 3> out;
-  const bool adds = m > 0 && n.op->adds && sums_can_be_added_to(n, m, call.out_shape);
+  // In an order of sums that no layout changes, each micro-batch has its own (accumulate_in_tree()).
+  const bool in_tree = layout_free(),
+             adds = !in_tree && m > 0 && n.op->adds && sums_can_be_added_to(n, m, call.out_shape);
   uint32_t over = n.op->writes_over | (n.op->elementwise && n.out.size() == 1 ? 1u : 0u);
   for (size_t o = 0; o < n.out.size(); ++o) {
     if (adds) {
@@ -43,8 +48,8 @@ void Lowering::lower_op(const Node& n, int m) {
     Dims strides = strides_.of(n, call.out_shape[o]);
     if (strides.empty()) strides = output_strides(*n.op, call.out_shape[o], in);
     // The first gradient is written to where the sum has its place among others.
-    if (auto sum = sum_of_.find(n.out[o]); m == 0 && sum != sum_of_.end() && memory_.has_place(sum->second) &&
-        strides == contiguous_strides(call.out_shape[o])) {
+    if (auto sum = sum_of_.find(n.out[o]); m == 0 && !in_tree && sum != sum_of_.end() &&
+        memory_.has_place(sum->second) && strides == contiguous_strides(call.out_shape[o])) {
       memory_.fresh(sum->second, m, call.out_shape[o], strides);
       out.push_back(in_sum(n.out[o], m));
       continue;
@@ -193,6 +198,7 @@ void Lowering::lower_agree(const Node& n, int m) {
 void Lowering::lower_accumulate(const Node& n, int m) {
   const Array* in = values_.array(n.in[0], m);
   if (!in->defined()) return;
+  if (layout_free()) return accumulate_in_tree(n, m);
   if (const LoweredValues::Instance sum = values_.instance(n.out[0], m); sum.array >= 0 &&
       sum.buffer == values_.instance(n.in[0], m).buffer && at_index(p_->arrays, sum.array).offset == in->offset)
     return;  // it has been added, or written, there
@@ -211,6 +217,42 @@ void Lowering::lower_accumulate(const Node& n, int m) {
   Array* sum = const_cast<Array*>(values_.array(n.out[0], m));
   values_.emit<KernelInstruction>(&n, m, op::add, op::add->schema.defaults, SmallVec<const Array*, 4>{sum, in},
                                   SmallVec<Array*, 3>{sum}, nullptr);
+}
+
+void Lowering::accumulate_in_tree(const Node& n, int m) {
+  Pending& pending = pending_[n.out[0]];
+  // From the first to the last or the other way: the tree is the same.
+  const int micro_batches = values_.micro_batches;
+  if (pending.taken == 0) pending.reverse = m != 0;
+  const int number = pending.reverse ? micro_batches - 1 - m : m;
+  if (number != pending.taken++)
+    fail_runtime("deterministic(layout_free=True): schedule {} has micro-batch {} backward after {}. Choose one that "
+                 "goes through them in order, such as \"1f1b\".",
+                 pipeline_.schedule().name, m, pending.last);
+  pending.last = m;
+  const Array* carried = values_.array(n.in[0], m);
+  const int levels = std::countr_one(static_cast<unsigned>(number));
+  auto place = [&](int level) -> Array* {
+    if (1 << level == micro_batches)
+      return memory_.fresh(n.out[0], m, carried->shape, contiguous_strides(carried->shape));
+    while (to_size(level) >= pending.levels.size()) {
+      Array a = Array::placeholder(carried->shape, contiguous_strides(carried->shape), carried->dtype, carried->device);
+      pending.buffers.push_back(values_.new_buffer(a.nbytes(), a.device));
+      a.storage = values_.buffer(pending.buffers.back()).storage;
+      pending.levels.push_back(values_.keep(std::move(a)));
+    }
+    return pending.levels[to_size(level)];
+  };
+  if (levels == 0) values_.emit<CopyInstruction>(&n, m, carried, place(0), "a part of the sum over micro-batches");
+  for (int l = 0; l < levels; ++l) {
+    Array* to = place(l + 1 == levels ? levels : l);
+    values_.emit<KernelInstruction>(&n, m, op::add, op::add->schema.defaults,
+                                    SmallVec<const Array*, 4>{pending.levels[to_size(l)], carried},
+                                    SmallVec<Array*, 3>{to}, nullptr);
+    carried = to;
+  }
+  if (pending.taken == micro_batches)
+    for (int32_t b : pending.buffers) values_.buffer(b).life.last = values_.now() - 1;
 }
 
 void Lowering::lower_assign(const Node& n, int m) {

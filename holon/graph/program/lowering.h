@@ -53,6 +53,8 @@ class Lowering {
   void put_updates_last();
   // Before v is read: what is on its way is waited for.
   void need(ValueId v, int m);
+  // The sum over micro-batches as a tree of their numbers: its order is that of a batch which is cut otherwise.
+  void accumulate_in_tree(const Node& n, int m);
 
   // Whether all that the op gives is only added up over micro-batches, and its kernel may do that.
   bool sums_can_be_added_to(const Node& n, int m, std::span<const Dims> shapes);
@@ -84,6 +86,14 @@ class Lowering {
   const int stages_;
   std::array<std::vector<std::vector<NodeId>>, 5> lists_;  // by section; then variant and stage
   std::unordered_map<ValueId, ValueId> sum_of_;            // of a value that is only added up over micro-batches
+  // Of such a sum: level l is the sum of 2^l micro-batches.
+  struct Pending {
+    std::vector<Array*> levels;
+    std::vector<int32_t> buffers;
+    int taken = 0, last = 0;
+    bool reverse = false;
+  };
+  std::unordered_map<ValueId, Pending> pending_;
 };
 
 }  // namespace holon::graph

@@ -1,6 +1,7 @@
 #include "holon/kernels/add_n.h"
 
 #include <algorithm>
+#include <bit>
 #include <concepts>
 #include <cstring>
 #include <type_traits>
@@ -16,7 +17,8 @@ namespace holon::kernels {
 namespace {
 
 // Sources are added a block at a time, so that the running sum of many sources stays in the first-level cache.
-constexpr int64_t kBlock = 1024;
+constexpr int64_t kBlock = 512;
+constexpr int kLevels = 31;
 
 #if defined(__x86_64__)
 // The compiler's half type converts by one instruction where the processor has it; the bits equal holon::Float16's.
@@ -98,16 +100,38 @@ inline __attribute__((always_inline)) void sum(void* dst_bytes, const void* cons
     for (int64_t i = 0; i < count; ++i) dst[i] = S::store(S::add(S::add(S::load(a[i]), S::load(b[i])), S::load(c[i])));
     return;
   }
-  alignas(64) Acc acc[kBlock];
+  if (n == 4) {
+    const T *a = src(0), *b = src(1), *c = src(2), *d = src(3);
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i)
+      dst[i] = S::store(S::add(S::add(S::load(a[i]), S::load(b[i])), S::add(S::load(c[i]), S::load(d[i]))));
+    return;
+  }
+  // What is pending: one sum for each bit of the number of pairs.
+  alignas(64) Acc levels[kLevels][kBlock];
   for (int64_t begin = 0; begin < count; begin += kBlock) {
-    int64_t m = std::min(kBlock, count - begin);
-    const T *a = src(0) + begin, *b = src(1) + begin;
-    for (int64_t i = 0; i < m; ++i) acc[i] = S::add(S::load(a[i]), S::load(b[i]));
-    for (int k = 2; k < n; ++k) {
-      const T* p = src(k) + begin;
-      for (int64_t i = 0; i < m; ++i) acc[i] = S::add(acc[i], S::load(p[i]));
+    const int64_t m = std::min(kBlock, count - begin);
+    int pairs = 0;
+    for (int k = 0; k < n; k += 2, ++pairs) {
+      const int level = std::countr_one(static_cast<unsigned>(pairs));
+      Acc* sums = levels[level];
+      const T* a = src(k) + begin;
+      if (k + 1 < n) {
+        const T* b = src(k + 1) + begin;
+        for (int64_t i = 0; i < m; ++i) sums[i] = S::add(S::load(a[i]), S::load(b[i]));
+      } else {
+        for (int64_t i = 0; i < m; ++i) sums[i] = S::load(a[i]);
+      }
+      for (int l = 0; l < level; ++l)
+        for (int64_t i = 0; i < m; ++i) sums[i] = S::add(levels[l][i], sums[i]);
     }
-    for (int64_t i = 0; i < m; ++i) dst[begin + i] = S::store(acc[i]);
+    int level = std::countr_zero(static_cast<unsigned>(pairs));
+    for (int l = level + 1; pairs >> l; ++l) {
+      if (!(pairs >> l & 1)) continue;
+      for (int64_t i = 0; i < m; ++i) levels[l][i] = S::add(levels[l][i], levels[level][i]);
+      level = l;
+    }
+    for (int64_t i = 0; i < m; ++i) dst[begin + i] = S::store(levels[level][i]);
   }
 }
 

@@ -21,6 +21,7 @@
 #include "holon/kernels/gemm.h"
 #include "holon/kernels/half.h"
 #include "holon/kernels/on_device.h"
+#include "holon/kernels/tree.h"
 
 namespace holon::kernels {
 
@@ -269,6 +270,7 @@ void over_heads(const Sizes& n, int64_t floats, F&& f) {
 void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, const Attention& o, Array& out,
              Array* lse) {
   const AttentionLoops& loops = attention_loops();
+  const auto product = adds_in_tree(out) ? tree::gemm_one_leaf : gemm;
   const int64_t turned = blocks(n.s, kKeys) * n.d * kKeys, scores = kQueries * kKeys;
   const bool half = is_half(k.dtype);
   const int64_t key_numbers = half ? n.s * n.d : 0, value_numbers = half ? n.s * n.e : 0;
@@ -301,8 +303,8 @@ void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, con
           // The places of a cache that no token is in yet.
           if (mask.hides(i, rows, j, keys)) continue;
           const Visible see = visible(o, i, j);
-          gemm(rows, keys, n.d, scale, hq.rows(i),
-               copied ? MatrixView{kt + j * n.d, kKeys, 1} : MatrixView{hk.at(j), 1, hk.row}, 0, s, kKeys);
+          product(rows, keys, n.d, scale, hq.rows(i),
+                  copied ? MatrixView{kt + j * n.d, kKeys, 1} : MatrixView{hk.at(j), 1, hk.row}, 0, s, kKeys, nullptr);
           if (mask.data)
             for (int64_t r = 0; r < rows; ++r) mask.apply(s + r * kKeys, i + r, j, keys);
           if (sees == Limits::Sees::kSome)
@@ -310,7 +312,7 @@ void forward(const Sizes& n, const Array& q, const Array& k, const Array& v, con
           loops.online_softmax(s, rows, keys, see.first, see.step, max, sum, acc, n.e);
           if (drop)
             for (int64_t r = 0; r < rows; ++r) drop.row(drop.bits(i + r, j, keys), s + r * kKeys, s + r * kKeys, keys);
-          gemm(rows, n.e, keys, 1, {s, kKeys, 1}, hv.rows(j), 1, acc, n.e);
+          product(rows, n.e, keys, 1, {s, kKeys, 1}, hv.rows(j), 1, acc, n.e, nullptr);
         }
         for (int64_t r = 0; r < rows; ++r) {
           const float factor = sum[r] != 0 ? 1 / sum[r] : 0;
@@ -339,6 +341,7 @@ void fill_zero(Array& x) {
 void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k, const Array& v, const Array& out,
               const Array& lse, const Attention& o, Array& dq, Array& dk, Array& dv) {
   const AttentionLoops& loops = attention_loops();
+  const auto product = adds_in_tree(dq) ? tree::gemm_one_leaf : gemm;
   const int64_t scores = kQueries * kKeys, bit_row = kKeys + 64;
   const float scale = static_cast<float>(o.scale);
   const int64_t dropped = o.dropout > 0 ? scores + kQueries * bit_row : 0;
@@ -374,7 +377,7 @@ void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k,
                      const Limits::Sees sees = limits.block(i, rows, j, keys);
                      if (sees == Limits::Sees::kNone) continue;
                      const Visible see = visible(o, i, j);
-                     gemm(rows, keys, n.d, scale, hq.rows(i), {kt, kKeys, 1}, 0, p, kKeys);
+                     product(rows, keys, n.d, scale, hq.rows(i), {kt, kKeys, 1}, 0, p, kKeys, nullptr);
                      if (mask.data)
                        for (int64_t r = 0; r < rows; ++r) mask.apply(p + r * kKeys, i + r, j, keys);
                      if (sees == Limits::Sees::kSome)
@@ -383,7 +386,7 @@ void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k,
                      const float* seen = p;
                      // What is beyond the keys in dp is old, but finite, and is multiplied by a probability of 0.
                      if (keys < kKeys) std::fill_n(dp, rows * kKeys, 0.0f);
-                     gemm(rows, keys, n.e, 1, hdo.rows(i), {vt, kKeys, 1}, 0, dp, kKeys);
+                     product(rows, keys, n.e, 1, hdo.rows(i), {vt, kKeys, 1}, 0, dp, kKeys, nullptr);
                      if (drop) {
                        for (int64_t r = 0; r < rows; ++r) {
                          const uint32_t* bits = drop.bits(i + r, j, keys);
@@ -392,10 +395,10 @@ void backward(const Sizes& n, const Array& dout, const Array& q, const Array& k,
                        }
                        seen = kept;
                      }
-                     gemm(keys, n.e, rows, 1, {seen, 1, kKeys}, hdo.rows(i), 1, hdv.at(j), hdv.row);
+                     product(keys, n.e, rows, 1, {seen, 1, kKeys}, hdo.rows(i), 1, hdv.at(j), hdv.row, nullptr);
                      loops.score_gradient(p, dp, rows, delta + i, scale);
-                     gemm(rows, n.d, keys, 1, {dp, kKeys, 1}, hk.rows(j), 1, hdq.at(i), hdq.row);
-                     gemm(keys, n.d, rows, 1, {dp, 1, kKeys}, hq.rows(i), 1, hdk.at(j), hdk.row);
+                     product(rows, n.d, keys, 1, {dp, kKeys, 1}, hk.rows(j), 1, hdq.at(i), hdq.row, nullptr);
+                     product(keys, n.d, rows, 1, {dp, 1, kKeys}, hq.rows(i), 1, hdk.at(j), hdk.row, nullptr);
                    }
                  }
                }

@@ -16,6 +16,7 @@
 #include "holon/kernels/device.h"
 #include "holon/kernels/gemm.h"
 #include "holon/kernels/half.h"
+#include "holon/kernels/tree.h"
 
 namespace holon::kernels {
 
@@ -393,6 +394,7 @@ int64_t conv_out_size(int64_t size, int64_t kernel, int64_t stride, int64_t befo
 void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, Array& out) {
   check(x, w, bias, conv, out);
   HOLON_ON_DEVICE(out, conv2d, x, w, bias, conv, out);
+  if (adds_in_tree(out) && out.numel() != 0 && x.numel() != 0) return tree::conv2d(x, w, bias, conv, out);
   if (out.numel() == 0 || onednn_forward(x, w, bias, conv, out)) return;
   if (!is_half(x.dtype)) {
     conv2d_plain(x, w, bias, conv, out);
@@ -413,6 +415,7 @@ void conv2d_backward_data(const Array& dy, const Array& w, const Conv2d& conv, A
     zero(dx);
     return;
   }
+  if (adds_in_tree(dx)) return tree::conv2d_backward_data(dy, w, conv, dx);
   if (onednn_backward_data(dy, w, conv, dx)) return;
   if (!is_half(dx.dtype)) {
     conv2d_backward_data_plain(dy, w, conv, dx);
@@ -429,6 +432,11 @@ void conv2d_backward_weights(const Array& dy, const Array& x, const Conv2d& conv
   if (dy.numel() == 0 || x.numel() == 0) {
     zero(dw);
     if (dbias) zero(*dbias);
+    return;
+  }
+  if (adds_in_tree(dw)) {
+    tree::conv2d_backward_weights(dy, x, conv, dw);
+    if (dbias) tree::sum(dy, ~2u & ((1u << dy.ndim()) - 1), *dbias);
     return;
   }
   if (onednn::computes(x.dtype) && is_pointwise(dw, conv)) {

@@ -5,6 +5,7 @@
 #include "holon/base/error.h"
 #include "holon/kernels/conv.h"
 #include "holon/kernels/copy.h"
+#include "holon/kernels/cpu/conv_shape.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/gemm.h"
@@ -13,32 +14,9 @@ namespace holon::kernels {
 
 namespace {
 
-struct Shape {
-  int64_t n, c, o, groups, in[3], kernel[3], out[3];
-  int64_t inner() const { return c / groups * kernel[0] * kernel[1] * kernel[2]; }
-  int64_t places() const { return out[0] * out[1] * out[2]; }
-};
-
-// [n, c, h, w] as [n, c, 1, h, w].
-Array with_depth(const Array& x) {
-  if (x.ndim() == 5) return x;
-  Dims shape = x.shape, strides = x.strides;
-  shape.insert(2, 1);
-  strides.insert(2, 0);
-  return x.view(shape, strides);
-}
-
-Conv2d with_depth(const Conv2d& conv, int ndim) {
-  if (ndim == 5) return conv;
-  const int64_t *s = conv.stride, *p = conv.padding, *d = conv.dilation;
-  return {{1, s[0], s[1]}, {0, p[0], p[1], 0, p[2], p[3]}, {1, d[0], d[1]}, conv.groups};
-}
-
-Shape shape_of(const Array& x, const Array& w, const Array& out, const Conv2d& conv) {
-  Shape s{x.shape[0], x.shape[1], out.shape[1], conv.groups, {}, {}, {}};
-  for (int i = 0; i < 3; ++i) s.in[i] = x.shape[2 + i], s.kernel[i] = w.shape[2 + i], s.out[i] = out.shape[2 + i];
-  return s;
-}
+using detail::shape_of;
+using detail::with_depth;
+using Shape = detail::ConvShape;
 
 Array one_image(const Array& x, int64_t image, int64_t first, int64_t count) {
   return x.view({count, x.shape[2], x.shape[3], x.shape[4]}, {x.strides[1], x.strides[2], x.strides[3], x.strides[4]},

@@ -16,6 +16,7 @@
 #include "holon/kernels/device.h"
 #include "holon/kernels/half.h"
 #include "holon/kernels/matmul_plan.h"
+#include "holon/kernels/tree.h"
 
 namespace holon::kernels {
 
@@ -224,6 +225,7 @@ void sum_columns(const Array& x, Array& out, double beta) {
 void matmul(const Array& a, const Array& b, Array& out, double alpha, double beta) {
   using Variant = void (*)(const Array&, const Array&, Array&, double, double);
   HOLON_ON_DEVICE_AS(out, "matmul", Variant, matmul, a, b, out, alpha, beta);
+  if (adds_in_tree(out)) return tree::matmul(a, b, out, alpha, beta);
   product(a, b, nullptr, out, alpha, beta);
 }
 
@@ -238,6 +240,7 @@ void linear(const Array& x, const Array& w, const Array* bias, Array& out, const
               x.shape, w.shape, out.shape);
   HOLON_CHECK(!bias || (bias->ndim() == 1 && bias->shape[0] == w.shape[0] && bias->dtype == out.dtype),
               "linear: a bias of shape {} does not fit the weight {}.", bias ? bias->shape : Dims{}, w.shape);
+  if (adds_in_tree(out) && !finish.run) return tree::linear(x, w, bias, out);
   if (x.ndim() == 1) {
     Array row = x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]});
     Array row_out = out.view({1, out.shape[0]}, {out.shape[0], out.strides[0]});
@@ -252,6 +255,7 @@ void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias
   HOLON_ON_DEVICE(dw, linear_weight_grad, dy, x, dw, dbias, beta);
   HOLON_CHECK(dy.ndim() >= 1 && x.ndim() == dy.ndim(), "linear_weight_grad: {} and {} differ in axes.", dy.shape,
               x.shape);
+  if (adds_in_tree(dw)) return tree::linear_weight_grad(dy, x, dw, dbias, beta);
   Array rows = as_matrix(dy.ndim() == 1 ? dy.view({1, dy.shape[0]}, {dy.shape[0], dy.strides[0]}) : dy);
   Array columns = as_matrix(x.ndim() == 1 ? x.view({1, x.shape[0]}, {x.shape[0], x.strides[0]}) : x);
   const int64_t n = rows.shape[1], k = columns.shape[1];
@@ -288,6 +292,7 @@ void column_sums(const Array& x, Array& out, double beta) {
   HOLON_ON_DEVICE(out, column_sums, x, out, beta);
   HOLON_CHECK(x.ndim() == 2 && out.ndim() == 1 && out.shape[0] == x.shape[1] && out.dtype == x.dtype,
               "column_sums: {} of {} does not fit {}.", out.shape, x.shape, name(x.dtype));
+  if (adds_in_tree(out) && beta == 0) return tree::sum(x, 1, out);
   visit_dtype(x.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     if constexpr (!std::is_same_v<T, bool>) sum_columns<T>(x, out, beta);

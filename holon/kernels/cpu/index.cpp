@@ -12,6 +12,7 @@
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
 #include "holon/kernels/elementwise.h"
+#include "holon/kernels/tree.h"
 
 namespace holon::kernels {
 
@@ -77,6 +78,11 @@ void embedding_backward(const Array& dy, const Array& indices, int64_t row_offse
               "embedding_backward: {} of {} into {}", dy.shape, indices.shape, dweight.shape);
   const Indices rows("embedding_backward", indices, v_logical);
   const std::vector<int64_t> from = row_offsets(dy);
+  if (adds_in_tree(dweight) && dy.dtype == DType::kFloat32) {
+    std::vector<int64_t> to;
+    for (size_t i = 0; i < rows.size(); ++i) to.push_back(rows[i] - row_offset);
+    return tree::add_rows(dy, from, to, dweight, adds);
+  }
   const int64_t d = dweight.shape[1], local = dweight.shape[0];
   // Halves are added up in float32 and rounded once.
   const DType wide = dtype_of(compute_type(dweight.dtype));

@@ -8,7 +8,9 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
+#include "holon/kernels/cpu/tree_column.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/tree.h"
 
 namespace holon::kernels {
 
@@ -53,6 +55,8 @@ void check_operand(const char* op, const Array& a, const Array& like, DType comp
   HOLON_CHECK(a.shape == like.shape && float_compute(a.dtype, op) <= compute, "{}: {} {} with {} {}", op, name(a.dtype),
               a.shape, name(like.dtype), like.shape);
 }
+
+using tree::RowTree;
 
 constexpr Number kNoNumbers[3] = {};  // of functions that take none: they are read all the same
 
@@ -132,6 +136,30 @@ void backward(const char* op, const Array& dy, const Array& x, int axes, const A
   const NormBackwardFn run =
       (mean ? table().layer_norm_backward : table().rms_norm_backward)[compute == DType::kFloat64];
   const bool sums = dweight || dbias;
+  if (sums && adds_in_tree(dx)) {
+    RowTree tree(rows, 2 * n);
+    tree.run(std::max<int64_t>(1, kRowGrain / std::max<int64_t>(n, 1)), [&](auto&& each_leaf) {
+      RowBuffer a(xs.direct() ? 0 : n), b(dys.direct() ? 0 : n), c(dxs.direct() ? 0 : n),
+          d(others.direct() || !other ? 0 : n);
+      each_leaf([&](int64_t begin, int64_t end, float* part) {
+        for (int64_t i = begin; i < end; ++i) {
+          run(dys.read(i, b), xs.read(i, a), data(w), mean ? get(m, i) : 0.0, get(r, i),
+              other ? others.read(i, d) : nullptr, dxs.target(i, c), dweight ? part : nullptr,
+              dbias ? part + n : nullptr, n);
+          dxs.write(i, c);
+        }
+      });
+    });
+    if (out.storage.get() != dx.storage.get()) copy(out, dx);
+    for (int k = 0; k < 2; ++k)
+      if (Array* to = k ? dbias : dweight) {
+        HOLON_CHECK(to->numel() == n, "{}: a gradient of shape {} for rows of {} elements", op, to->shape, n);
+        Array sum = Array::empty(to->shape, DType::kFloat32, to->device);
+        std::copy_n(tree.sums() + k * n, n, sum.data<float>());
+        copy(sum, *to);
+      }
+    return;
+  }
   // Blocks of rows do not depend on the number of threads, so neither do the sums.
   const int64_t blocks = std::clamp<int64_t>(rows / kRowsPerBlock, 1, sums ? kMaxBlocks : std::max<int64_t>(rows, 1));
   std::vector<double> totals(sums ? to_size(blocks * 2 * n) : 0);

@@ -1,5 +1,6 @@
 // Random bits and distributions along rows. Compiled for each instruction set, without contraction to fused
 // multiply-adds and without the C library: every set gives the same bits.
+#define HOLON_UNFUSED
 #ifdef __SSE2__
 #include <immintrin.h>
 #endif
