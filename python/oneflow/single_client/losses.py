@@ -18,6 +18,11 @@ def _rows(labels, scores, what):
             f"give one class for each of {rows}."
         )
     labels = labels if labels.dtype in (_C.int32, _C.int64) else labels.to(_C.int32)
+    if labels.is_global and scores.is_global and len(labels.sbp) == len(scores.sbp):
+        # Ranks that have some classes of all rows read the class of each row.
+        classes = scores.ndim - 1
+        sbp = [_C.sbp.broadcast if s.dim == classes else label for label, s in zip(labels.sbp, scores.sbp)]
+        labels = labels.to_global(labels.placement, sbp)
     return labels if labels.ndim == len(rows) else labels.reshape(rows)
 
 
