@@ -2,6 +2,7 @@
 // and only rows of numbers travel, never the logits.
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "holon/base/context.h"
 #include "holon/boxing/events.h"
@@ -108,6 +109,14 @@ Dims class_parts(const Tensor& x) {
   return parts;
 }
 
+// Along the ranks' axes that split the classes each rank has the target of every row.
+bool class_ranks_have_all(const Tensor& target, const Tensor& x) {
+  bool all = target.nd_sbp().size() == x.nd_sbp().size();
+  for (int a = 0; all && a < x.nd_sbp().size(); ++a)
+    all = x.nd_sbp()[a] != sbp::split(x.ndim() - 1) || target.nd_sbp()[a].is_broadcast();
+  return all;
+}
+
 // Both are one number, which ranks may have addends of.
 Tensor mean_over(const Tensor& total, const Tensor& count) {
   const boxing::InsideGuard inside;
@@ -140,6 +149,9 @@ Tensor row_losses(Tensor x, const Tensor& target, int64_t ignore, double smoothi
     lse = join_log_sum_exp(of_parts);
     picked = class_picked(x, target, ignore, smoothing);
   }
+  // A target that ranks have the wrong rows of is the program's own to move.
+  std::optional<boxing::InsideGuard> inside;
+  if (!target.is_global() || class_ranks_have_all(target, x)) inside.emplace();
   return cross_entropy_joined(x, target, lse, picked, ignore, smoothing);
 }
 
