@@ -67,8 +67,8 @@ class Communicator {
   void pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
             size_t out_bytes);
 
-  // Contiguous collectives over elements of dtype. Sums are taken in the group's order (over several hosts: on each
-  // host first, then in the order of hosts), for float16 and bfloat16 in float32, and have the same bits on every rank.
+  // Contiguous collectives over elements of dtype. Sums are taken in the group's order, in pairs (add_n.h; on several
+  // hosts: on each first, then over hosts), for float16 and bfloat16 in float32, and have the same bits on every rank.
   // Collective, all of them.
   // out[i] = the sum of all members' in[i]; in may be out.
   void all_reduce(const void* in, void* out, int64_t count, DType dtype);
