@@ -49,7 +49,8 @@ def build(compiler, reader, objects):
     program = OUT / f"{reader}_fuzzer"
     own = compiled(compiler, ROOT / f"tests/fuzz/readers/{reader}_reader.cpp")
     library = BUILD / "lib"
-    command = [compiler, "-fopenmp", f"-fsanitize=fuzzer,{SANITIZERS}", own, *objects, "-o", program]
+    # The library's own OpenMP: only one version of Clang's can be installed, and may be another Clang's.
+    command = [compiler, "-fopenmp=libgomp", f"-fsanitize=fuzzer,{SANITIZERS}", own, *objects, "-o", program]
     command += [f"-L{library}", f"-Wl,-rpath,{library}", "-lholon", "-lfmt", "-lsodium", "-lz", "-lpthread"]
     subprocess.run([str(c) for c in command], check=True)
     return program
