@@ -25,8 +25,9 @@ constexpr int64_t subtrees(int64_t n) { return n > 0 ? n / leaf_length(n) : 1; }
 
 // Adds up leaves, which come in order: what is pending is one value for each bit of their number. Level l of a value
 // is the sum of 2^l leaves. join(l) replaces the value that is carried by [level l] + carried, keep(l) stores it there.
+// Always inlined: what is carried may be in registers.
 template <class Join, class Keep>
-void push_leaf(uint64_t number, Join&& join, Keep&& keep) {
+[[gnu::always_inline]] inline void push_leaf(uint64_t number, Join&& join, Keep&& keep) {
   const int levels = std::countr_one(number);
   for (int l = 0; l < levels; ++l) join(l);
   keep(levels);

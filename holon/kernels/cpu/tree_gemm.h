@@ -7,20 +7,34 @@
 
 namespace holon::kernels {
 
+// A matrix that is read. Its element [i, j] is data[i * row_stride + j * col_stride], or, with tables,
+// data[rows[i] + columns[j]].
+struct TreeOperand {
+  const float* data;
+  int64_t row_stride = 0, col_stride = 0;
+  const int64_t* rows = nullptr;
+  const int64_t* columns = nullptr;
+
+  bool tabled() const { return rows; }
+  // From row i and column j on.
+  TreeOperand from(int64_t i, int64_t j) const {
+    if (tabled()) return {data, 0, 0, rows + i, columns + j};
+    return {data + i * row_stride + j * col_stride, row_stride, col_stride};
+  }
+};
+
 // c[m, n] = alpha * a @ b + beta * c. Strides in elements; c's columns are adjacent.
 struct TreeGemmArgs {
   int64_t m, n, k;
-  int64_t leaf;  // terms of a leaf: leaf_length(k), or k
+  int64_t runs;  // of terms, which are added one after the other: each is a tree
+  int64_t leaf;  // terms of a leaf: leaf_length(k / runs), or k
   float alpha;
-  const float* a;
-  int64_t a_row_stride, a_col_stride;
-  const float* b;
-  int64_t b_row_stride, b_col_stride;
+  TreeOperand a, b;
   float beta;  // 0: c is not read
   float* c;
   int64_t c_row_stride;
   float* panel;   // room for tree_panel_floats(k), aligned to 64 bytes
-  float* packed;  // room for tree_packed_floats(m, k); nullptr where a_col_stride is 1
+  float* packed;  // room for tree_packed_floats(m, k) where a is strided and its columns are; else nullptr
 };
 
 struct TreeGemm {

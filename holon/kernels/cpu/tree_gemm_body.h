@@ -25,20 +25,36 @@ HOLON_INLINE Vec<float> fused(Vec<float> a, Vec<float> b, Vec<float> c) {
 
 typedef Vec<float> Tile[kRows][kVectors];
 
+// Where the terms of a row are.
+struct StridedTerms {
+  int64_t step, at = 0;
+  StridedTerms from(int64_t term) const { return {step, at + term * step}; }
+  HOLON_INLINE int64_t next() {
+    const int64_t now = at;
+    at += step;
+    return now;
+  }
+};
+struct TabledTerms {
+  const int64_t* at;
+  TabledTerms from(int64_t term) const { return {at + term}; }
+  HOLON_INLINE int64_t next() { return *at++; }
+};
+
 // The sum of `leaf` terms. kLeaf: their number where it is known, else 0.
-template <int kLeaf>
-HOLON_INLINE void add_leaf(int64_t leaf, const float* const* rows, int64_t acs, int64_t& at, const float*& b,
-                           int64_t bs, Tile& acc) {
+template <int kLeaf, class Terms>
+HOLON_INLINE void add_leaf(int64_t leaf, const float* const* rows, Terms& terms, const float*& b, int64_t bs,
+                           Tile& acc) {
   HOLON_UNROLL for (int i = 0; i < kRows; ++i) HOLON_UNROLL for (int j = 0; j < kVectors; ++j) acc[i][j] = Vec<float>{};
   auto term = [&]() __attribute__((always_inline)) {
     Vec<float> bv[kVectors];
     HOLON_UNROLL for (int j = 0; j < kVectors; ++j) bv[j] = load(b + j * kWidth);
+    const int64_t at = terms.next();
     HOLON_UNROLL for (int i = 0; i < kRows; ++i) {
       const Vec<float> av = same(rows[i][at]);
       HOLON_UNROLL for (int j = 0; j < kVectors; ++j) acc[i][j] = fused(av, bv[j], acc[i][j]);
     }
     b += bs;
-    at += acs;
   };
   if constexpr (kLeaf > 0)
     HOLON_UNROLL for (int p = 0; p < kLeaf; ++p) term();
@@ -51,17 +67,16 @@ HOLON_INLINE void add_to(Tile& sum, const Tile& more) {
 }
 
 // sum = the tile's products, of k = leaves * leaf terms; leaves is a power of two.
-template <int kLeaf>
-HOLON_INLINE void products(int64_t leaves, int64_t leaf, const float* const* rows, int64_t acs, const float* b,
+template <int kLeaf, class Terms>
+HOLON_INLINE void products(int64_t leaves, int64_t leaf, const float* const* rows, Terms terms, const float* b,
                            int64_t bs, Tile& sum) {
-  int64_t at = 0;
-  if (leaves == 1) return add_leaf<kLeaf>(leaf, rows, acs, at, b, bs, sum);
+  if (leaves == 1) return add_leaf<kLeaf>(leaf, rows, terms, b, bs, sum);
   Tile pending[kLevels];
   const int64_t pairs = leaves / 2;
   for (int64_t pair = 0; pair < pairs; ++pair) {
     Tile second;
-    add_leaf<kLeaf>(leaf, rows, acs, at, b, bs, sum);
-    add_leaf<kLeaf>(leaf, rows, acs, at, b, bs, second);
+    add_leaf<kLeaf>(leaf, rows, terms, b, bs, sum);
+    add_leaf<kLeaf>(leaf, rows, terms, b, bs, second);
     add_to(sum, second);
     push_leaf(
         static_cast<uint64_t>(pair), [&](int l) __attribute__((always_inline)) { add_to(sum, pending[l]); },
@@ -74,11 +89,23 @@ HOLON_INLINE void products(int64_t leaves, int64_t leaf, const float* const* row
 }
 
 // One tile of c: rows [0, m) and columns [0, n) of it.
-template <int kLeaf>
-void tile(const TreeGemmArgs& g, int64_t leaf, const float* const* rows, int64_t acs, const float* b, int64_t bs,
-          float* c, int m, int n) {
+template <int kLeaf, bool kRuns, class Terms>
+void tile(const TreeGemmArgs& g, const float* const* rows, Terms terms, const float* b, int64_t bs, float* c, int m,
+          int n) {
   Tile sum;
-  products<kLeaf>(g.k / leaf, leaf, rows, acs, b, bs, sum);
+  const int64_t leaves = g.k / g.runs / g.leaf;
+  if constexpr (!kRuns) {
+    products<kLeaf>(leaves, g.leaf, rows, terms, b, bs, sum);
+  } else {
+    Tile total{};
+    for (int64_t i = 0; i < g.runs; ++i) {
+      const int64_t begin = i * leaves * g.leaf;
+      products<kLeaf>(leaves, g.leaf, rows, terms.from(begin), b + begin * bs, bs, sum);
+      add_to(total, sum);
+    }
+    HOLON_UNROLL for (int i = 0; i < kRows; ++i) HOLON_UNROLL for (int j = 0; j < kVectors; ++j) sum[i][j] =
+        total[i][j];
+  }
   if (g.alpha != 1)
     HOLON_UNROLL for (int i = 0; i < kRows; ++i) HOLON_UNROLL for (int j = 0; j < kVectors; ++j) sum[i][j] *= g.alpha;
   if (n == kColumns && g.beta == 0) {
@@ -118,6 +145,22 @@ void pack_rows(int64_t m, int64_t k, const float* a, int64_t ars, int64_t acs, f
       }
 }
 
+void pack_tabled(int64_t k, int n, const TreeOperand& b, float* to) {
+  // Which vectors are adjacent elements; columns increase.
+  bool whole[kVectors];
+  for (int v = 0, j = 0; v < kVectors; ++v, j += kWidth)
+    whole[v] = j + kWidth <= n && b.columns[j + kWidth - 1] - b.columns[j] == kWidth - 1;
+  for (int64_t p = 0; p < k; ++p, to += kColumns) {
+    const float* row = b.data + b.rows[p];
+    for (int v = 0, j = 0; v < kVectors; ++v, j += kWidth) {
+      if (whole[v])
+        store(to + j, load(row + b.columns[j]));
+      else
+        for (int i = j; i < j + kWidth; ++i) to[i] = i < n ? row[b.columns[i]] : 0;
+    }
+  }
+}
+
 void pack_columns(int64_t k, int n, const float* b, int64_t brs, int64_t bcs, float* to) {
   if (bcs != 1) return pack_turned(k, n, kColumns, b, brs, bcs, to);
   const int whole = n / kWidth * kWidth, rest = n - whole;
@@ -130,29 +173,48 @@ void pack_columns(int64_t k, int n, const float* b, int64_t brs, int64_t bcs, fl
   }
 }
 
+// The tiles of one panel.
+template <int kLeaf, bool kRuns, class Terms>
+void column(const TreeGemmArgs& g, Terms terms, const float* b, int64_t bs, float* c, int n) {
+  for (int64_t i = 0; i < g.m; i += kRows, c += kRows * g.c_row_stride) {
+    const int m = static_cast<int>(g.m - i < kRows ? g.m - i : kRows);
+    const float* rows[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      const int64_t row = i + (r < m ? r : 0);
+      rows[r] = g.packed ? g.packed + i * g.k + r
+          : g.a.tabled() ? g.a.data + g.a.rows[row]
+                         : g.a.data + row * g.a.row_stride;
+    }
+    tile<kLeaf, kRuns>(g, rows, terms, b, bs, c, m, n);
+  }
+}
+
 void run(const TreeGemmArgs& g) {
-  const int64_t leaf = g.leaf;
-  if (g.packed) pack_rows(g.m, g.k, g.a, g.a_row_stride, g.a_col_stride, g.packed);
+  if (g.packed) pack_rows(g.m, g.k, g.a.data, g.a.row_stride, g.a.col_stride, g.packed);
   // A panel of b that few tiles read is read as it is.
   const bool few = g.m <= 2 * kRows;
   for (int64_t j = 0; j < g.n; j += kColumns) {
     const int n = static_cast<int>(g.n - j < kColumns ? g.n - j : kColumns);
-    const bool direct = few && n == kColumns && g.b_col_stride == 1;
-    const float* b = direct ? g.b + j : g.panel;
-    if (!direct) pack_columns(g.k, n, g.b + j * g.b_col_stride, g.b_row_stride, g.b_col_stride, g.panel);
-    const int64_t bs = direct ? g.b_row_stride : kColumns;
-    for (int64_t i = 0; i < g.m; i += kRows) {
-      const int m = static_cast<int>(g.m - i < kRows ? g.m - i : kRows);
-      const float* rows[kRows];
-      for (int r = 0; r < kRows; ++r)
-        rows[r] = g.packed ? g.packed + i * g.k + r : g.a + (i + (r < m ? r : 0)) * g.a_row_stride;
-      float* c = g.c + i * g.c_row_stride + j;
-      const int64_t acs = g.packed ? kRows : 1;
-      if (leaf == kSumLeaf)
-        tile<static_cast<int>(kSumLeaf)>(g, leaf, rows, acs, b, bs, c, m, n);
+    const TreeOperand columns = g.b.from(0, j);
+    const bool direct = few && n == kColumns && g.b.col_stride == 1;
+    if (g.b.tabled())
+      pack_tabled(g.k, n, columns, g.panel);
+    else if (!direct)
+      pack_columns(g.k, n, columns.data, g.b.row_stride, g.b.col_stride, g.panel);
+    const float* b = direct ? columns.data : g.panel;
+    const int64_t bs = direct ? g.b.row_stride : kColumns;
+    auto run_column = [&](auto terms) {
+      constexpr int kSmall = static_cast<int>(kSumLeaf);
+      float* c = g.c + j;
+      if (g.runs > 1)
+        g.leaf == kSumLeaf ? column<kSmall, true>(g, terms, b, bs, c, n) : column<0, true>(g, terms, b, bs, c, n);
       else
-        tile<0>(g, leaf, rows, acs, b, bs, c, m, n);
-    }
+        g.leaf == kSumLeaf ? column<kSmall, false>(g, terms, b, bs, c, n) : column<0, false>(g, terms, b, bs, c, n);
+    };
+    if (g.a.tabled())
+      run_column(TabledTerms{g.a.columns});
+    else
+      run_column(StridedTerms{g.packed ? kRows : 1});
   }
 }
 

@@ -11,6 +11,7 @@
 #include "holon/kernels/cpu/product_batch.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/tree_gemm.h"
+#include "holon/kernels/cpu/tree_multiply.h"
 #include "holon/kernels/matmul_plan.h"
 #include "holon/kernels/sum_tree.h"
 #include "holon/kernels/tree.h"
@@ -23,28 +24,45 @@ using Product = MatrixProduct<float>;
 
 enum class Order : uint8_t { kTree, kOneLeaf };
 
-void run_part(const Product& g, Order order, int64_t i0, int64_t m, int64_t j0, int64_t n) {
-  const bool packs = g.a.cs != 1;
-  Scratch panel(to_size(tree_panel_floats(g.k)) * sizeof(float)),
-      packed(packs ? to_size(tree_packed_floats(m, g.k)) * sizeof(float) : 0);
-  tree_gemm().run({m, n, g.k, order == Order::kTree ? leaf_length(g.k) : g.k, g.alpha, g.a.data + i0 * g.a.rs, g.a.rs,
-                   g.a.cs, g.b.data + j0 * g.b.cs, g.b.rs, g.b.cs, g.beta, g.c.data + i0 * g.c.rs + j0, g.c.rs,
-                   panel.as<float>(), packs ? packed.as<float>() : nullptr});
-}
+TreeOperand operand(const StridedMatrix<const float>& x) { return {x.data, x.rs, x.cs}; }
 
-// Parts of the longer side, in whole tiles, for the threads.
-void run_parts(const Product& g, Order order, int threads) {
-  if (threads == 1) return run_part(g, order, 0, g.m, 0, g.n);
-  const bool rows = g.m >= g.n;
-  const int64_t size = rows ? g.m : g.n, tile = rows ? tree_gemm().rows : tree_gemm().columns;
-  const int64_t step = ((size + threads - 1) / threads + tile - 1) / tile * tile;
-  parallel_for((size + step - 1) / step, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t at = i * step, count = std::min(step, size - at);
-      rows ? run_part(g, order, at, count, 0, g.n) : run_part(g, order, 0, g.m, at, count);
-    }
-  });
-}
+// c = alpha * a @ b + beta * c, by several threads where it is worth that.
+struct Task {
+  int64_t m, n, k;
+  Order order;
+  float alpha;
+  TreeOperand a, b;
+  float beta;
+  float* c;
+  int64_t c_row_stride;
+  int64_t runs = 1;
+
+  // Rows [i, i + rows) and columns [j, j + columns).
+  void run_part(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
+    const bool packs = !a.tabled() && a.col_stride != 1;
+    Scratch panel(to_size(tree_panel_floats(k)) * sizeof(float)),
+        packed(packs ? to_size(tree_packed_floats(rows, k)) * sizeof(float) : 0);
+    tree_gemm().run({rows, columns, k, runs, order == Order::kTree ? leaf_length(k / runs) : k, alpha, a.from(i, 0),
+                     b.from(0, j), beta, c + i * c_row_stride + j, c_row_stride, panel.as<float>(),
+                     packs ? packed.as<float>() : nullptr});
+  }
+
+  // Parts of the longer side, in whole tiles, for the threads.
+  void run() const {
+    const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+    const int threads = work < kParallelWork || omp_in_parallel() ? 1 : num_threads();
+    if (threads == 1) return run_part(0, m, 0, n);
+    const bool by_rows = m >= n;
+    const int64_t size = by_rows ? m : n, tile = by_rows ? tree_gemm().rows : tree_gemm().columns;
+    const int64_t step = ((size + threads - 1) / threads + tile - 1) / tile * tile;
+    parallel_for((size + step - 1) / step, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t at = i * step, count = std::min(step, size - at);
+        by_rows ? run_part(at, count, 0, n) : run_part(0, m, at, count);
+      }
+    });
+  }
+};
 
 void add_bias(const Product& g) {
   for (int64_t i = 0; i < g.m; ++i)
@@ -53,30 +71,22 @@ void add_bias(const Product& g) {
 
 void run(const Product& g, Order order = Order::kTree) {
   if (g.m == 0 || g.n == 0) return;
-  const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
-  const int threads = work < kParallelWork || omp_in_parallel() ? 1 : num_threads();
   if (g.k == 0 || (g.c.cs != 1 && g.c.rs != 1 && g.m > 1 && g.n > 1)) {
     // Sums of nothing, and rows without adjacent elements.
     Scratch block(to_size(g.m * g.n) * sizeof(float));
     float* sums = block.as<float>();
     std::fill_n(sums, g.m * g.n, 0.0f);
-    Product dense = g;
-    dense.beta = 0, dense.bias = nullptr, dense.c = {sums, g.n, 1};
-    if (g.k != 0) run_parts(dense, order, threads);
+    if (g.k != 0) Task{g.m, g.n, g.k, order, g.alpha, operand(g.a), operand(g.b), 0, sums, g.n}.run();
     for (int64_t i = 0; i < g.m; ++i)
       for (int64_t j = 0; j < g.n; ++j) {
         float& c = g.c.data[i * g.c.rs + j * g.c.cs];
         c = g.beta == 0 ? sums[i * g.n + j] : (g.beta == 1 ? c : g.beta * c) + sums[i * g.n + j];
       }
+  } else if (g.c.cs != 1 && g.n > 1) {
+    const TreeOperand a{g.b.data, g.b.cs, g.b.rs}, b{g.a.data, g.a.cs, g.a.rs};
+    Task{g.n, g.m, g.k, order, g.alpha, a, b, g.beta, g.c.data, g.c.cs}.run();
   } else {
-    Product turned = g;
-    if (g.c.cs != 1 && g.n > 1) {
-      std::swap(turned.m, turned.n);
-      turned.a = {g.b.data, g.b.cs, g.b.rs};
-      turned.b = {g.a.data, g.a.cs, g.a.rs};
-      turned.c = {g.c.data, g.c.cs, 1};
-    }
-    run_parts(turned, order, threads);
+    Task{g.m, g.n, g.k, order, g.alpha, operand(g.a), operand(g.b), g.beta, g.c.data, g.c.rs}.run();
   }
   if (g.bias) add_bias(g);
 }
@@ -169,6 +179,11 @@ void gemm_one_leaf(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, M
        {c, c_row_stride, 1},
        bias},
       Order::kOneLeaf);
+}
+
+void multiply(int64_t m, int64_t n, int64_t k, const TreeOperand& a, const TreeOperand& b, float* c,
+              int64_t c_row_stride, int64_t runs) {
+  Task{m, n, k, Order::kTree, 1, a, b, 0, c, c_row_stride, runs}.run();
 }
 
 }  // namespace holon::kernels::tree

@@ -21,38 +21,16 @@
 #include "holon/kernels/cpu/tree_gemm.h"
 #include "holon/kernels/exact_sum.h"
 #include "holon/kernels/sum_tree.h"
+#include "kernels/same_bits.h"
 
 namespace holon::kernels {
 namespace {
-
-std::mt19937 rng(7);
-
-Array random_array(const Dims& shape) {
-  Array a = Array::empty(shape, DType::kFloat32);
-  std::normal_distribution<float> normal;
-  for (int64_t i = 0; i < a.numel(); ++i) a.data<float>()[i] = normal(rng) * std::exp2(normal(rng) * 4);
-  return a;
-}
 
 Array transposed(const Array& a) {
   Array copied = Array::empty({a.shape[1], a.shape[0]}, a.dtype);
   Array view = a.view({a.shape[1], a.shape[0]}, {a.strides[1], a.strides[0]});
   copy(view, copied);
   return copied.view(a.shape, {1, a.shape[0]});
-}
-
-Array rows_of(const Array& a, int64_t begin, int64_t end) {
-  Dims shape = a.shape;
-  shape[0] = end - begin;
-  return a.view(shape, a.strides, begin * a.strides[0]);
-}
-
-void expect_same_bits(const Array& a, const Array& b) {
-  ASSERT_EQ(a.shape, b.shape);
-  const Array x = contiguous(a), y = contiguous(b);
-  for (int64_t i = 0; i < x.numel(); ++i)
-    ASSERT_EQ(std::bit_cast<uint32_t>(x.data<float>()[i]), std::bit_cast<uint32_t>(y.data<float>()[i]))
-        << "element " << i;
 }
 
 // The definition, for one sum of products.
@@ -115,20 +93,6 @@ TEST(SumTree, ProductsDoNotDependOnThreads) {
   omp_set_num_threads(before);
   expect_same_bits(found[0], found[1]);
   expect_same_bits(found[0], found[2]);
-}
-
-// Parts as 2, 4 and 8 ranks have them, joined as a partial sum of them is.
-template <class F>
-void expect_parts_to_join(int64_t rows, const Array& whole, F&& sum_of_rows) {
-  for (int64_t parts = 2; parts <= 8 && parts <= subtrees(rows); parts *= 2) {
-    std::vector<Array> of_ranks;
-    std::vector<const void*> sources;
-    for (int64_t r = 0; r < parts; ++r) of_ranks.push_back(sum_of_rows(rows * r / parts, rows * (r + 1) / parts));
-    for (auto& a : of_ranks) sources.push_back(a.bytes());
-    Array joined = Array::empty(whole.shape, DType::kFloat32);
-    add_n(joined.bytes(), sources, joined.numel(), DType::kFloat32);
-    expect_same_bits(joined, whole);
-  }
 }
 
 TEST(SumTree, PartsOfProductsJoin) {
@@ -249,8 +213,19 @@ TEST(SumTree, BuildsWithFusedMultiplyAddsHaveTheSameBits) {
   for (const TreeGemm& g : {avx2::tree_gemm(), avx512::tree_gemm()}) {
     found.push_back(Array::empty({kM, kN}, DType::kFloat32));
     Array panel = Array::empty({kK * g.columns + 16}, DType::kFloat32);
-    g.run({kM, kN, kK, leaf_length(kK), 1, a.data<float>(), kK, 1, b.data<float>(), kN, 1, 0,
-           found.back().data<float>(), kN, panel.data<float>(), nullptr});
+    g.run({kM,
+           kN,
+           kK,
+           1,
+           leaf_length(kK),
+           1,
+           {a.data<float>(), kK, 1},
+           {b.data<float>(), kN, 1},
+           0,
+           found.back().data<float>(),
+           kN,
+           panel.data<float>(),
+           nullptr});
   }
   expect_same_bits(found[0], found[1]);
 }

@@ -139,7 +139,7 @@ TEST(Operators, NumbersOfEveryType) {
   check_number<double>(3);
   EXPECT_EQ((ones({2}, {.dtype = int64}) + size_t{1}).dtype(), int64);
   EXPECT_EQ((ones({2}, {.dtype = int64}) + 1.0f).dtype(), float32);
-  EXPECT_THROW(Scalar(std::numeric_limits<uint64_t>::max()), Error);
+  EXPECT_THROW(Scalar{std::numeric_limits<uint64_t>::max()}, Error);
   EXPECT_EQ(Scalar(INT64_MIN).to<int64_t>(), INT64_MIN);
 }
 
