@@ -27,6 +27,13 @@ Subject::Subject(std::string called, std::vector<Input> inputs, std::function<Te
       in(std::move(inputs)),
       call([f = std::move(f)](const TensorVec& given, const Placement&, const NdSbp&) { return f(given); }) {}
 
+// Moved by less than a quarter of the distance between two values.
+static std::vector<double> with_all_digits(std::vector<double> v, uint64_t seed) {
+  for (size_t e = 0; e < v.size(); ++e)
+    v[e] = static_cast<float>(v[e] + static_cast<double>(mix(seed, e, 3) % (1u << 24)) / static_cast<double>(1u << 31));
+  return v;
+}
+
 std::vector<double> Subject::values(size_t i, uint64_t variant) const {
   using Fill = Input::Fill;
   const Input& in = this->in[i];
@@ -41,7 +48,7 @@ std::vector<double> Subject::values(size_t i, uint64_t variant) const {
     std::iota(order.begin(), order.end(), size_t{0});
     std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return mix(seed, a) < mix(seed, b); });
     for (size_t e = 0; e < n; ++e) v[order[e]] = (2 * static_cast<double>(e) + 1 - static_cast<double>(n)) / 64 + shift;
-    return v;
+    return all_digits ? with_all_digits(std::move(v), seed) : v;
   }
   for (size_t e = 0; e < n; ++e) {
     if (in.fill == Fill::kInts)
@@ -54,7 +61,7 @@ std::vector<double> Subject::values(size_t i, uint64_t variant) const {
   }
   if (in.fill == Fill::kBools && n > 1 && std::count(v.begin(), v.end(), v[0]) == static_cast<int64_t>(n))
     v[n / 2] = 1 - v[0];
-  return v;
+  return all_digits && in.fill == Fill::kGrid ? with_all_digits(std::move(v), seed) : v;
 }
 
 double output_weight(size_t o, size_t e) { return (static_cast<double>(mix(o, e, 9) % 33) - 16) / 8; }

@@ -19,6 +19,8 @@ struct Subject {
   bool differentiable = true;
   // Writes into in[0] and returns it; empty: there is no such form.
   std::function<Tensor(const TensorVec& in)> call_in_place = {};
+  // Values have all the digits of float32: sums of them round, so that their order shows.
+  bool all_digits = false;
 
   explicit Subject(const Sample& s);
   Subject(std::string name, std::vector<Input> in, std::function<TensorVec(const TensorVec& in)> f);
@@ -26,8 +28,8 @@ struct Subject {
   // Whether input i is there, and is floating where it can have a gradient.
   bool has(size_t i) const { return in[i].fill != Input::Fill::kAbsent; }
   bool has_gradient(size_t i) const { return differentiable && has(i) && is_floating(in[i].dtype); }
-  // The elements of input i: exact sums of addends, and never equal between inputs. The same for the same name; each
-  // variant is another set of values.
+  // The elements of input i: exact sums of addends, unless they have all digits, and never equal between inputs. The
+  // same for the same name; each variant is another set of values.
   std::vector<double> values(size_t i, uint64_t variant = 0) const;
 };
 

@@ -9,6 +9,7 @@
 #include "holon/base/context.h"
 #include "holon/kernels/conv.h"
 #include "holon/kernels/gemm.h"
+#include "holon/kernels/numbers.h"
 
 namespace holon::kernels {
 
@@ -28,9 +29,12 @@ void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias
 void gemm_one_leaf(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, MatrixView b, float beta, float* c,
                    int64_t c_row_stride, const float* bias = nullptr);
 
-// out = the sum of a over the axes whose bit is set in axes, in row-major order of these, as a tree whose leaves are as
-// small as halving makes them. out has the other axes in their order; the reduced ones may be left out or have size 1.
-void sum(const Array& a, uint32_t axes, Array& out);
+// out = the sum of a, of its squares or of its magnitudes (ReduceOp::Sum, SumSquares, SumAbs) over the axes whose bit
+// is set in axes, in row-major order of these, as a tree whose leaves are as small as halving makes them; or their
+// product (Prod), one factor after the other in float64. out has the other axes in their order; the reduced ones may be
+// left out or have size 1.
+void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out);
+inline void sum(const Array& a, uint32_t axes, Array& out) { tree::reduce(ReduceOp::Sum, a, axes, out); }
 
 // As the functions of conv.h. Pre: no array is empty.
 void conv2d(const Array& x, const Array& w, const Array* bias, const Conv2d& conv, Array& out);

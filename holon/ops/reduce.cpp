@@ -13,7 +13,6 @@
 #include "holon/kernels/index.h"
 #include "holon/kernels/search.h"
 #include "holon/kernels/sum_tree.h"
-#include "holon/kernels/tree.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/asked_dtype.h"
 #include "holon/ops/cast.h"
@@ -78,10 +77,11 @@ void reduce_kernel(KernelCall& c) {
 
 template <ReduceOp kOp>
 void reduce_as_kernel(KernelCall& c) {
-  if (kOp == ReduceOp::Sum && c.in(0).dtype == float32 && kernels::adds_in_tree(c.out()))
-    return kernels::tree::sum(c.in(0), reduced_axes(c, c.in(0).ndim()), c.out());
   kernels::reduce(kOp, in_asked_dtype(c), reduced_axes(c, c.in(0).ndim()), c.out());
 }
+
+// Each term of a sum is a subtree of its own (OpBuilder::sums_in_tree).
+int64_t each_term_apart(const CallShapes&) { return 2 * kernels::kSumLeaf; }
 
 // dy with the reduced axes put back as size 1.
 Tensor with_kept_axes(const Grad& g, const Tensor& t) {
@@ -284,7 +284,7 @@ HOLON_OP(sum, "sum(Tensor x, int[]? dim=None, bool keepdim=False, *, dtype? dtyp
     })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), true); })
     .linear()
-    .sums_in_tree([](const CallShapes&) { return 2 * kernels::kSumLeaf; })  // each term is a subtree of its own
+    .sums_in_tree(each_term_apart)
     .kernel(reduce_as_kernel<ReduceOp::Sum>)
     .grad([](Grad& g) {
       Tensor dy = expand(with_kept_axes(g, g.dy()), g.in_shape());
@@ -589,6 +589,7 @@ HOLON_OP(sum_squares, "sum_squares(Tensor x, int[]? dim=None, bool keepdim=False
             c.dtype_of(0) == float64 ? float64 : float32);
     })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), true); })
+    .sums_in_tree(each_term_apart)
     .kernel(reduce_kernel<ReduceOp::SumSquares>)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(g.x(), cast(mul(with_kept_axes(g, g.dy()), 2.0), g.in_dtype()))); });
@@ -600,6 +601,7 @@ HOLON_OP(sum_abs, "sum_abs(Tensor x, int[]? dim=None, bool keepdim=False) -> Ten
             c.dtype_of(0) == float64 ? float64 : float32);
     })
     .rule([](RuleCall& r) { reduce_rule(r, reduced_axes(r, r.in[0].shape.size()), r.b("keepdim"_attr), true); })
+    .sums_in_tree(each_term_apart)
     .kernel(reduce_kernel<ReduceOp::SumAbs>)
     .saves({0})
     .grad([](Grad& g) { g.dx(0, mul(sign(g.x()), cast(with_kept_axes(g, g.dy()), g.in_dtype()))); });

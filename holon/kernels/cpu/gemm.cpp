@@ -136,6 +136,8 @@ Array as_matrix(const Array& x) {
   return y;
 }
 
+Array transposed(const Array& x) { return x.view({x.shape[1], x.shape[0]}, {x.strides[1], x.strides[0]}); }
+
 // Leading axes join the rows, which blocks of the finish are counted in.
 void finished(const Array& a, const Array& b, const Array* bias, Array& out, double alpha, const Finish& finish) {
   HOLON_CHECK(out.dtype == DType::kFloat32 && a.dtype == out.dtype && b.dtype == out.dtype && out.is_contiguous(),
@@ -144,6 +146,13 @@ void finished(const Array& a, const Array& b, const Array* bias, Array& out, dou
   const int64_t m = rows.shape[0], k = rows.shape[1], n = b.shape[1];
   HOLON_CHECK(b.shape[0] == k && out.numel() == m * n, "a product with a finish: {} @ {} does not give {}", a.shape,
               b.shape, out.shape);
+  if (adds_in_tree(out)) {
+    Array to = out.view({m, n}, {n, 1});
+    HOLON_CHECK(alpha == 1 || !bias, "a product with a finish and a bias: alpha is {}", alpha);
+    bias ? tree::linear(rows, transposed(b), bias, to) : tree::matmul(rows, b, to, alpha);
+    finish.run(finish.state, 0, m, 0, n);
+    return;
+  }
   run_product(MatrixProduct<float>{m,
                                    n,
                                    k,
@@ -155,8 +164,6 @@ void finished(const Array& a, const Array& b, const Array* bias, Array& out, dou
                                    bias ? dense.data<float>() : nullptr,
                                    finish});
 }
-
-Array transposed(const Array& x) { return x.view({x.shape[1], x.shape[0]}, {x.strides[1], x.strides[0]}); }
 
 template <class T>
 void sum_columns(const Array& x, Array& out, double beta) {

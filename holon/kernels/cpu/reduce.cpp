@@ -11,6 +11,7 @@
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/tree.h"
 
 namespace holon::kernels {
 
@@ -218,6 +219,9 @@ void reduce_flat(const Plan& p, const Array& a, int64_t n, Array& out) {
 
 void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
   HOLON_ON_DEVICE(out, reduce, op, a, axes, out);
+  const bool rounds =
+      op == ReduceOp::Sum || op == ReduceOp::SumSquares || op == ReduceOp::SumAbs || op == ReduceOp::Prod;
+  if (rounds && a.dtype == DType::kFloat32 && adds_in_tree(out)) return tree::reduce(op, a, axes, out);
   int64_t count = 1;
   for (int i = 0; i < a.ndim(); ++i)
     if (axes >> i & 1u) count *= a.shape[i];

@@ -7,6 +7,7 @@
 #include "holon/kernels/cpu/loops.h"
 #include "holon/kernels/cpu/rows.h"
 #include "holon/kernels/device.h"
+#include "holon/kernels/tree.h"
 
 namespace holon::kernels {
 
@@ -21,9 +22,11 @@ void check_alike(const char* op, const Array& a, const Array& b) {
               name(b.dtype));
 }
 
-// If the softmax runs across memory, an axis along which all arrays are contiguous; -1 otherwise.
+// If the softmax runs across memory, an axis along which all arrays are contiguous; -1 otherwise, and where the order
+// of sums may not depend on the shape.
 int column_axis(const Array* const* arrays, int n, int axis, DType compute) {
   const Array& a = *arrays[0];
+  if (adds_in_tree(a)) return -1;
   for (int i = 0; i < a.ndim(); ++i) {
     if (i == axis || a.shape[i] < 8) continue;
     bool all = true;

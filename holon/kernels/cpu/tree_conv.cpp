@@ -2,6 +2,7 @@
 // channels-last images, which is not made: tables say where its elements are in the images with their padding. What a
 // window adds up is in the order of its places, then of the channels.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <vector>
 
@@ -238,10 +239,11 @@ void conv2d_backward_data(const Array& dy_, const Array& w_, const Conv2d& conv_
 namespace {
 
 // How many images one product adds up: so that its tree is that of the images' own, and its panels stay in the second
-// cache.
+// cache. Pairs of images are subtrees where halving leaves single images.
 int64_t images_of_product(int64_t total, int64_t places, int64_t most) {
   int64_t images = 1;
-  while (total % (2 * images) == 0 && 2 * images <= most && 2 * images * places <= kTermsAtOnce &&
+  const bool single = std::has_single_bit(static_cast<uint64_t>(total));
+  while (single && 2 * images <= std::min(most, total) && 2 * images * places <= kTermsAtOnce &&
          leaf_length(2 * images * places) == leaf_length(places))
     images *= 2;
   return images;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "holon/base/error.h"
@@ -51,8 +52,21 @@ struct Terms {
   }
 };
 
+// What is added up of an element.
+struct Itself {
+  float operator()(float x) const { return x; }
+};
+struct Square {
+  float operator()(float x) const { return x * x; }
+};
+struct Magnitude {
+  float operator()(float x) const { return std::abs(x); }
+};
+
 // sums = the sum of a group of 2^k <= kGroup rows in pairs.
+template <class Of>
 void add_group(const float* const* rows, int64_t group, int64_t stride, int64_t m, float* sums) {
+  constexpr Of of;
   auto all = [&](auto at) {
     switch (group) {
       case 1:
@@ -70,34 +84,60 @@ void add_group(const float* const* rows, int64_t group, int64_t stride, int64_t 
     }
   };
   if (stride == 1)
-    all([&](int r, int64_t j) { return rows[r][j]; });
+    all([&](int r, int64_t j) { return of(rows[r][j]); });
   else
-    all([&](int r, int64_t j) { return rows[r][j * stride]; });
+    all([&](int r, int64_t j) { return of(rows[r][j * stride]); });
 }
 
-}  // namespace
-
-void sum(const Array& a, uint32_t axes, Array& out) {
-  HOLON_CHECK(a.dtype == DType::kFloat32 && out.dtype == DType::kFloat32, "a sum in a tree of {} into {}",
-              name(a.dtype), name(out.dtype));
+// A reduction: what is kept, and the terms of each.
+struct Reduction {
   Terms terms;
-  int64_t n = 1;
+  int64_t n = 1;  // terms
   std::vector<int> kept;
-  for (int i = 0; i < a.ndim(); ++i) {
-    if (axes >> i & 1u) {
-      n *= a.shape[i];
-      terms.add(a.shape[i], a.strides[i]);
-    } else {
-      kept.push_back(i);
+  bool keeps_axes;
+
+  Reduction(const Array& a, uint32_t axes, const Array& out) {
+    HOLON_CHECK(a.dtype == DType::kFloat32 && out.dtype == DType::kFloat32, "a sum in a tree of {} into {}",
+                name(a.dtype), name(out.dtype));
+    for (int i = 0; i < a.ndim(); ++i) {
+      if (axes >> i & 1u) {
+        n *= a.shape[i];
+        terms.add(a.shape[i], a.strides[i]);
+      } else {
+        kept.push_back(i);
+      }
     }
+    keeps_axes = out.ndim() == a.ndim();
+    HOLON_CHECK(keeps_axes || out.ndim() == static_cast<int>(kept.size()), "sum: {} into {}", a.shape, out.shape);
+    for (size_t k = 0; k < kept.size(); ++k)
+      HOLON_CHECK(out.shape[out_axis(k)] == a.shape[kept[k]], "sum: {} into {}", a.shape, out.shape);
   }
-  const bool keeps_axes = out.ndim() == a.ndim();
-  HOLON_CHECK(keeps_axes || out.ndim() == static_cast<int>(kept.size()), "sum: {} into {}", a.shape, out.shape);
+  int out_axis(size_t k) const { return keeps_axes ? kept[k] : static_cast<int>(k); }
+};
+
+void product(const Reduction& r, const Array& a, Array& out) {
   const int64_t count = out.numel();
-  if (count == 0) return;
-  auto out_axis = [&](size_t k) { return keeps_axes ? kept[k] : static_cast<int>(k); };
-  for (size_t k = 0; k < kept.size(); ++k)
-    HOLON_CHECK(out.shape[out_axis(k)] == a.shape[kept[k]], "sum: {} into {}", a.shape, out.shape);
+  parallel_for(count, std::max<int64_t>(1, kGrain / std::max<int64_t>(r.n, 1)), [&](int64_t begin, int64_t end) {
+    for (int64_t item = begin; item < end; ++item) {
+      int64_t from = 0, to = 0, rest = item;
+      for (size_t k = r.kept.size(); k-- > 0;) {
+        const int64_t size = a.shape[r.kept[k]], at = rest % size;
+        from += at * a.strides[r.kept[k]], to += at * out.strides[r.out_axis(k)];
+        rest /= size;
+      }
+      double product = 1;
+      r.terms.each(0, r.n, [&](int64_t at) { product *= static_cast<double>(a.data<float>()[from + at]); });
+      out.data<float>()[to] = static_cast<float>(product);
+    }
+  });
+}
+
+template <class Of>
+void sum_of(const Reduction& r, const Array& a, Array& out) {
+  const int64_t count = out.numel(), n = r.n;
+  const std::vector<int>& kept = r.kept;
+  const Terms& terms = r.terms;
+  auto out_axis = [&](size_t k) { return r.out_axis(k); };
 
   // Runs of the last kept axis, which are vectors where its elements are adjacent.
   const int64_t width = kept.empty() ? 1 : a.shape[kept.back()], stride = kept.empty() ? 1 : a.strides[kept.back()];
@@ -125,11 +165,11 @@ void sum(const Array& a, uint32_t axes, Array& out) {
       if (leaf == 1) {
         const float** row = rows;
         terms.each(t, t + group, [&](int64_t at) { *row++ = src + at; });
-        add_group(rows, group, stride, m, column.unset());
+        add_group<Of>(rows, group, stride, m, column.unset());
       } else {
         float* sums = column.leaf();
         terms.each(t, t + leaf, [&](int64_t at) {
-          for (int64_t j = 0; j < m; ++j) sums[j] += src[at + j * stride];
+          for (int64_t j = 0; j < m; ++j) sums[j] += Of()(src[at + j * stride]);
         });
       }
       column.push();
@@ -166,6 +206,20 @@ void sum(const Array& a, uint32_t axes, Array& out) {
       for (int64_t p = 0; p + step < parts; p += 2 * step)
         for (int64_t j = 0; j < tile; ++j) first[p * tile + j] += first[(p + step) * tile + j];
     store(item, first);
+  }
+}
+
+}  // namespace
+
+void reduce(ReduceOp op, const Array& a, uint32_t axes, Array& out) {
+  const Reduction r(a, axes, out);
+  if (out.numel() == 0) return;
+  switch (op) {
+    case ReduceOp::Sum: return sum_of<Itself>(r, a, out);
+    case ReduceOp::SumSquares: return sum_of<Square>(r, a, out);
+    case ReduceOp::SumAbs: return sum_of<Magnitude>(r, a, out);
+    case ReduceOp::Prod: return product(r, a, out);
+    default: HOLON_CHECK(false, "reduction {} has no tree", static_cast<int>(op));
   }
 }
 

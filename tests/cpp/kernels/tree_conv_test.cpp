@@ -127,7 +127,7 @@ TEST(TreeConv, PartsOfImagesHaveTheSameBits) {
   }
 }
 
-// Images' sums are halved as often as their number allows.
+// Images' sums are halved as often as their number allows, which may leave an odd one.
 TEST(TreeConv, PartsOfWeightGradientsJoin) {
   for (const Dims& size : {Dims{4, 4}, Dims{3, 3}, Dims{6, 8}, Dims{14, 14}}) {
     const Case c{64, 3, 5, size, {3, 3}, {.padding = {1, 1, 1, 1}}};
@@ -139,6 +139,11 @@ TEST(TreeConv, PartsOfWeightGradientsJoin) {
     };
     ASSERT_GE(subtrees(c.images), 8);
     expect_parts_to_join(c.images, gradient(0, c.images), gradient);
+    for (int64_t images : {2, 6, 12, 18, 36}) {
+      const Array whole = gradient(0, images), half = gradient(0, images / 2), other = gradient(images / 2, images);
+      for (int64_t i = 0; i < whole.numel(); ++i)
+        ASSERT_EQ(whole.data<float>()[i], half.data<float>()[i] + other.data<float>()[i]) << images << " images";
+    }
   }
 }
 
