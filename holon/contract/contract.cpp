@@ -54,7 +54,7 @@ void close_at_exit() {
 
 void put(std::shared_ptr<Watch> watch) {
   Context::current().part<OfRank>().watch = std::move(watch);
-  for (auto f : listeners()) f();
+  tell_listeners();
 }
 
 // The rank's own, with what the environment names. Threads that took the rank are not watched.
@@ -151,8 +151,9 @@ boxing::Plan plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& s
   return boxing::plan(from, to, shape, dtype);
 }
 
-void note_graph(const std::string& name, const std::vector<std::pair<Site, Entry>>& entries) {
-  if (auto& watch = of_rank().watch) watch->graph(name, entries);
+Watch* current_watch() { return of_rank().watch.get(); }
+void tell_listeners() {
+  for (auto f : listeners()) f();
 }
 
 BackwardOf::BackwardOf(const char* node) : before_(std::exchange(Context::current().part<OfRank>().node, node)) {}

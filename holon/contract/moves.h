@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "holon/boxing/planner.h"
@@ -58,10 +57,6 @@ void note_choice(std::string_view op, std::string_view choice);
 std::optional<bool> has_move(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
 // Its plan there, else the planner's: to look at, not to carry out.
 boxing::Plan plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
-
-// A graph was compiled: what each call of it moves, in the order of its nodes. Errors: it is not what the contract in
-// force has.
-void note_graph(const std::string& name, const std::vector<std::pair<Site, Entry>>& entries);
 
 // The node of the tape whose gradient is computed, until the end of its scope.
 class BackwardOf {
