@@ -4,29 +4,14 @@ import contextlib
 import re
 import shutil
 import subprocess
-import sys
 import textwrap
 
 import pytest
-from harness.ranks import ROOT, environment, launch
+from harness.contracts import FIXED, LAYOUTS, command
+from harness.ranks import ROOT, launch
 
 import holon as flow
 from holon import _C, run_ranks
-
-FIXED = {"HOLON_MACHINE_COSTS": "fixed"}
-
-
-def command(*arguments, cwd=None, **extra):
-    """Runs the command holon; returns the finished process."""
-    return subprocess.run(
-        [sys.executable, "-m", "holon", *map(str, arguments)],
-        env=environment(**FIXED, **extra),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
 
 GPT = f"""
 import sys
@@ -66,9 +51,6 @@ def step_bytes(file):
     """What all ranks read in a step, by the file."""
     step = re.search(r"^== step .*?(?=^== |\Z)", file.read_text(), re.M | re.S)[0]
     return sum(int(n) * int(each) for n, each in re.findall(r"^  x(\d+) .*, all (\d+) bytes", step, re.M))
-
-
-LAYOUTS = [(4, 1, 1), (1, 4, 1), (2, 2, 1), (2, 1, 2)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)

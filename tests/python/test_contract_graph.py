@@ -3,8 +3,8 @@
 import re
 
 import pytest
+from harness.contracts import LAYOUTS, command
 from harness.ranks import ROOT
-from test_contract import LAYOUTS, command
 
 GPT = f"""
 import sys
