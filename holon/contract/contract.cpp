@@ -36,7 +36,7 @@ struct OfRank {
 };
 
 std::shared_ptr<Watch> make(const std::string& file, Mode mode) {
-  return mode == Mode::kRecord ? make_recorder(file) : make_replayer(file);
+  return mode == Mode::kReplay ? make_replayer(file) : make_recorder(file);
 }
 
 void close_at_exit() {
@@ -81,7 +81,10 @@ OfRank& of_rank() {
 }  // namespace
 
 Guard::Guard(const std::string& file, Mode mode)
-    : watch_(make(file, mode)), before_(of_rank().watch), exceptions_(std::uncaught_exceptions()) {
+    : watch_(make(file, mode)),
+      before_(of_rank().watch),
+      exceptions_(std::uncaught_exceptions()),
+      together_(mode != Mode::kRecordAlone) {
   put(watch_);
 }
 
@@ -90,7 +93,7 @@ Guard::~Guard() noexcept(false) { end(std::uncaught_exceptions() > exceptions_);
 void Guard::end(bool failed) {
   if (!watch_) return;
   put(std::move(before_));
-  std::exchange(watch_, nullptr)->close(true, failed);
+  std::exchange(watch_, nullptr)->close(together_, failed);
 }
 
 void Guard::keep() {

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
+#include "holon/boxing/planner.h"
+#include "holon/contract/contract.h"
+#include "holon/contract/moves.h"
 #include "holon/cost/machine.h"
 #include "holon/registry/op_def.h"
 
@@ -35,16 +40,30 @@ bool is_virtual() { return Context::current().part<VirtualMode>().on; }
 
 class VirtualRank::Shapes final : public Tracer {
  public:
-  void op(const OpDef&, const Attrs&, std::span<const Tensor>, std::span<Tensor> outputs) override {
+  void op(const OpDef& op, const Attrs&, std::span<const Tensor> inputs, std::span<Tensor> outputs) override {
+    // What such a kernel reads of other ranks' parts depends on its inputs, and no plan says it.
+    if (op.communicates && contract::is_watching() &&
+        std::any_of(inputs.begin(), inputs.end(), [](auto& t) { return t.defined() && t.is_global(); }))
+      fail_eager(op.name(), "its kernel exchanges data with other ranks");
     for (auto& t : outputs) t.impl()->array = shaped(t.shape(), t.dtype(), t.spec(), t.impl()->device).array();
   }
-  Tensor redistribute(const Tensor& t, const GlobalSpec* to, bool) override {
+  Tensor redistribute(const Tensor& t, const GlobalSpec* to, bool asked) override {
+    if (contract::is_watching()) {
+      if (asked)
+        contract::plan_move({"to_global", t.spec(), to, t.shape(), t.dtype()});
+      else if (boxing::plan(t.spec(), to, t.shape(), t.dtype()).max_read_bytes() > 0)
+        fail_eager("an op", fmt::format("it redistributes an input {} {} from {} to {}", name(t.dtype()), t.shape(),
+                                        *t.spec(), *to));
+    }
     return shaped(t.shape(), t.dtype(), to, t.impl()->device);
   }
   Tensor relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override {
     return shaped(shape, t.dtype(), spec, t.impl()->device);
   }
-  Tensor agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override { return relabel(t, shape, spec); }
+  Tensor agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override {
+    contract::note_local(spec, shape, t.dtype());
+    return relabel(t, shape, spec);
+  }
   void write(const char*, const Tensor&, const Tensor&) override {}
   void gradient(TensorImpl& leaf, const Tensor& g) override { gradients_[&leaf] = g; }
   Tensor gradient_of(const TensorImpl& leaf) const override {
@@ -63,6 +82,14 @@ class VirtualRank::Shapes final : public Tracer {
   bool varies(const TensorImpl&) const override { return true; }
 
  private:
+  // A contract without values has graphs, and what is asked outside of them.
+  [[noreturn]] static void fail_eager(std::string_view op, std::string_view what) {
+    fail_runtime("a contract is recorded without values, and {} that is not in a graph moves data: {}. Record the "
+                 "program with values, call the op in the build() of an nn.Graph, or convert its inputs by "
+                 "to_global().",
+                 op, what);
+  }
+
   std::map<const TensorImpl*, Tensor> gradients_;
 };
 

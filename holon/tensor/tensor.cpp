@@ -90,6 +90,11 @@ void Tensor::fail_symbolic(const char* what) const {
 
 void Tensor::require_constant(const char* what) const {
   require_value(what);
+  if (Tracer* tracer = Context::current().tracer();
+      tracer && tracer->alone() && (is_global() || impl_->array.is_placeholder())) [[unlikely]]
+    fail_runtime("{}: the tensor {} {} has a shape and a layout, and no value: this rank is virtual, and nothing is "
+                 "computed. Read values only where ranks are real.",
+                 what, name(dtype()), shape());
   if (Tracer* tracer = Context::current().tracer(); tracer && tracer->varies(*impl_)) [[unlikely]]
     fail_runtime("{}: the tensor {} {} is a parameter or buffer of a graph that is being captured: its current value "
                  "would be used in every later call. Use ops on tensors instead, or read it outside build().",

@@ -2,8 +2,9 @@
 source.
 
 The program runs under boxing_policy("raise"). The expression whose value the first refused op would redistribute gets
-a to_global, and the program runs again, until nothing is refused. What no expression of the program names, most of all
-what backward() redistributes, is allowed where it happens by a block of boxing_policy("silent"), and reported.
+a to_global, and the program runs again, until nothing is refused. What backward() redistributes is converted by
+to_global(grad_sbp=...) on the line of the forward pass that the gradient comes back to. What no expression of the
+program names is allowed where it happens by a block of boxing_policy("silent"), and reported.
 """
 
 import argparse
@@ -27,6 +28,10 @@ _REFUSED = re.compile(
     r".*the boxing policy is \"raise\"",
     re.S,
 )
+_WARNED = re.compile(
+    r"implicit boxing: (?P<op>\w+): (?P<from>.*?) -> (?P<to>.*?) on placement\(.*?\), (?P<dtype>\w+) (?P<shape>\[.*?\]), "
+)
+_IN_BACKWARD = re.compile(r"This is in backward, (?P<how>.*), recorded at (?P<file>.*):(?P<line>\d+)\. There, ", re.S)
 _MOST_RUNS = 200
 
 
@@ -125,7 +130,9 @@ def _probe(work, program, arguments):
         refused = _REFUSED.search(str(error))
         place = refused and _place(error)
         if place:
-            _replace(os.path.join(work, "refused.json"), json.dumps({**place, "event": refused.groupdict()}))
+            backward = _IN_BACKWARD.search(str(error))
+            found = {**place, "event": refused.groupdict(), "backward": backward and backward.groupdict()}
+            _replace(os.path.join(work, "refused.json"), json.dumps(found))
         raise
 
 
@@ -233,6 +240,46 @@ def _statement(tree, node):
     return best
 
 
+def _names_of_holon(tree):
+    """What the package, or one that exports its names, is called in the file; first of all, and every import."""
+    alias, imported = "", set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for name in node.names:
+                called = name.asname or name.name.split(".")[0]
+                imported.add(called)
+                if isinstance(node, ast.Import) and name.name in ("holon", "oneflow"):
+                    alias = alias or called
+    return alias, imported
+
+
+def _gradient_expressions(tree, line, imported):
+    """The expressions of a line of the forward pass whose gradient may be the one that is redistributed, the likeliest
+    first: what calls are given, what they return, what operators are given."""
+    given, returned, operands = [], [], []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.expr) or not node.lineno <= line <= node.end_lineno:
+            continue
+        if isinstance(node, ast.Call):
+            returned.append(node)
+            given += _operands(node)
+        else:
+            operands += _operands(node)
+    found = []
+    for node in given[::-1] + returned[::-1] + operands:
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        # A tensor is no constant, module or object of the program's own.
+        if isinstance(node, ast.Constant) or (isinstance(root, ast.Name) and root.id in imported):
+            continue
+        if isinstance(node, ast.Name) and node.id == "self":
+            continue
+        if not any(node is other for other in found):
+            found.append(node)
+    return found
+
+
 class Rewriter:
     """The sources as they are edited, and what was done."""
 
@@ -294,6 +341,27 @@ class Rewriter:
         self.sources[path] = text.replaced([(begin, end, (source if primary else f"({source})") + call)])
         self.made.append(((path, what), line, before))
 
+    def gradients(self, place):
+        """The edits of the source, one at a time, that may convert what backward would redistribute: what is edited
+        and its text after it."""
+        backward, event = place["backward"], place["event"]
+        path, line = os.path.realpath(backward["file"]), int(backward["line"])
+        before = self.read(path)
+        tree, text = ast.parse(before), _Text(before)
+        alias, imported = _names_of_holon(tree)
+        call = f".to_global(grad_sbp={_sbp_source(event['to'], alias)})"
+        for node in _gradient_expressions(tree, line, imported) if alias else []:
+            begin, end = text.span(node)
+            primary = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+            source = text.bytes[begin:end].decode()
+            yield path, text.replaced([(begin, end, (source if primary else f"({source})") + call)])
+
+    def take(self, path, after, place):
+        event, before = place["event"], self.sources[path]
+        what = f"gradient, {event['from']} -> {event['to']}, {event['dtype']} {event['shape']}"
+        self.made.append(((path, what), int(place["backward"]["line"]), before))
+        self.sources[path] = after
+
     def allow(self, path, tree, place, alias, what, backward):
         statement = _statement(tree, _Lines(place["positions"]))
         before = self.sources[path]
@@ -305,7 +373,12 @@ class Rewriter:
         block = [f'{indent}with {alias}.boxing_policy("silent"):  # {what}\n']
         block += ["    " + line if line.strip() else line for line in lines[first:last]]
         self.sources[path] = "".join(lines[:first] + block + lines[last:])
-        why = "what backward computes has no name in the program" if backward else "it is not an operand on this line"
+        why = "it is not an operand on this line"
+        if backward and place["backward"]:
+            where = f"{os.path.basename(place['backward']['file'])}:{place['backward']['line']}"
+            why = f"in {place['backward']['how']}, and no to_global(grad_sbp=...) on {where} replaces it"
+        elif backward:
+            why = "what backward computes there was not recorded on a line of the program"
         self.allowed.append((path, place["line"], what, why))
 
 
@@ -335,6 +408,40 @@ def _run(options, work, sources, policy):
     return done, found
 
 
+def _identity(refused):
+    return json.dumps([refused["event"], refused["backward"], refused["file"], refused["line"]], sort_keys=True)
+
+
+def _convert_gradient(options, work, rewriter, refused, original, seen):
+    """Tries the expressions that the gradient may be of; whether one made the refusal go, with the same results."""
+    seen.add(_identity(refused))
+    for path, after in rewriter.gradients(refused):
+        sources = {**rewriter.sources, path: after}
+        done, following = _run(options, work, sources, "raise")
+        if _identity(following) in seen if following else done.returncode:
+            continue
+        done, _ = _run(options, work, sources, "silent")
+        if done.returncode or not _prints_alike(original, done):
+            continue
+        rewriter.take(path, after, refused)
+        return True
+    return False
+
+
+def _others_on(options, work, sources, refused):
+    """What else is redistributed implicitly on the line, which a block is about to allow."""
+    done, _ = _run(options, work, sources, "warn")
+    place = f", at {refused['file']}:{refused['line']}"
+    found = []
+    for line in done.stderr.splitlines():
+        told = _WARNED.search(line)
+        if told and line.rstrip().endswith(place):
+            what = f"{told['op']}: {told['from']} -> {told['to']}, {told['dtype']} {told['shape']}"
+            if what not in found:
+                found.append(what)
+    return found
+
+
 def _prints_alike(a, b):
     # Ranks print in any order.
     return sorted(a.stdout.splitlines()) == sorted(b.stdout.splitlines())
@@ -361,11 +468,18 @@ def main(arguments=None):
         original, _ = _run(options, work, {}, "silent")
         if original.returncode:
             sys.exit(f"holon explicit: the program fails as it is:\n{original.stderr}")
+        seen = set()
         for _ in range(_MOST_RUNS):
             done, refused = _run(options, work, rewriter.sources, "raise")
             if not refused:
                 break
+            if refused["backward"] and _convert_gradient(options, work, rewriter, refused, original, seen):
+                continue
+            before, allowed = dict(rewriter.sources), len(rewriter.allowed)
             rewriter.mend(refused)
+            for path, line, what, _ in rewriter.allowed[allowed:]:
+                others = _others_on(options, work, before, refused)
+                rewriter.allowed += [(path, line, o, "the same block allows it") for o in others if o != what]
     if done.returncode:
         sys.exit(f"holon explicit: the program fails with what was changed:\n{done.stderr}")
     for (path, what), line, _ in rewriter.made:
