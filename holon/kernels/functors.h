@@ -309,20 +309,17 @@ HOLON_FN float erf(float x) {
 inline constexpr float kTrigLimit = 1e6f;
 HOLON_FN float sin_quadrant(float x, int offset) {
   double d = x;
-  double t = d * 0.63661977236758134 + kRoundD;
+  double t = fma(d, 0.63661977236758134, kRoundD);
   double k = t - kRoundD;
-  double r = d - k * 1.57079632673412561417;
-  r = r - k * 6.07710050650619224932e-11;
+  double r = fma(-k, 6.07710050650619224932e-11, fma(-k, 1.57079632673412561417, d));
   int q = static_cast<int>(bits(t)) + offset;
   double s = r * r;
-  double a = r +
-      r * s *
-          (-0.16666666641425962 +
-           s * (0.00833332936223244 + s * (-0.00019839327124251008 + s * 2.7182371791669184e-06)));
-  double b = 1.0 - s * 0.5 +
-      s * s *
-          (0.04166666662247592 +
-           s * (-0.0013888883722549003 + s * (2.4799511747780403e-05 - s * 2.7209546637287923e-07)));
+  double a = fma(fma(fma(2.7182371791669184e-06, s, -0.00019839327124251008), s, 0.00833332936223244), s,
+                 -0.16666666641425962);
+  a = fma(r * s, a, r);
+  double b = fma(fma(fma(-2.7209546637287923e-07, s, 2.4799511747780403e-05), s, -0.0013888883722549003), s,
+                 0.04166666662247592);
+  b = fma(s * s, b, fma(s, -0.5, 1.0));
   float v = static_cast<float>((q & 1) != 0 ? b : a);
   return (q & 2) != 0 ? -v : v;
 }

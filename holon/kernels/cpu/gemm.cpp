@@ -1,9 +1,6 @@
 #include "holon/kernels/gemm.h"
 
-#include <omp.h>
-
 #include <algorithm>
-#include <exception>
 #include <type_traits>
 
 #include "holon/base/error.h"
@@ -11,6 +8,7 @@
 #include "holon/base/parallel.h"
 #include "holon/kernels/cpu/gemm_bf16.h"
 #include "holon/kernels/cpu/matrix_product.h"
+#include "holon/kernels/cpu/product_batch.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/small_gemm.h"
 #include "holon/kernels/device.h"
@@ -24,13 +22,7 @@ namespace {
 
 template <class T>
 void run_batch(const MatmulPlan& g, double alpha, double beta, const T* a, const T* b, T* c, const T* bias) {
-  auto one = [&](int64_t at) {
-    int64_t oa = 0, ob = 0, oc = 0;
-    for (int i = g.shape.size() - 1; i >= 0; --i) {
-      const int64_t index = at % g.shape[i];
-      at /= g.shape[i];
-      oa += index * g.a[i], ob += index * g.b[i], oc += index * g.c[i];
-    }
+  for_each_product(g, [&](int64_t oa, int64_t ob, int64_t oc) {
     run_product(MatrixProduct<T>{g.m,
                                  g.n,
                                  g.k,
@@ -40,31 +32,7 @@ void run_batch(const MatmulPlan& g, double alpha, double beta, const T* a, const
                                  {b + ob, g.brs, g.bcs},
                                  {c + oc, g.crs, g.ccs},
                                  bias});
-  };
-  const int64_t count = g.shape.numel();
-  if (count == 1) {
-    one(0);
-    return;
-  }
-  const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
-  const int threads =
-      omp_in_parallel() || work * static_cast<double>(count) < kParallelWork ? 1 : omp_get_max_threads();
-  if (threads == 1 || (count < threads && work >= kParallelWork)) {
-    for (int64_t i = 0; i < count; ++i) one(i);
-    return;
-  }
-  // An exception must not leave the parallel region.
-  std::exception_ptr error;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t i = 0; i < count; ++i) {
-    try {
-      one(i);
-    } catch (...) {
-#pragma omp critical(holon_matmul_error)
-      error = std::current_exception();
-    }
-  }
-  if (error) std::rethrow_exception(error);
+  });
 }
 
 // The bias, contiguous.

@@ -1,13 +1,14 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/base/parallel.h"
 #include "holon/kernels/copy.h"
 #include "holon/kernels/cpu/matrix_product.h"
+#include "holon/kernels/cpu/product_batch.h"
 #include "holon/kernels/cpu/scratch.h"
 #include "holon/kernels/cpu/tree_gemm.h"
 #include "holon/kernels/matmul_plan.h"
@@ -37,18 +38,12 @@ void run_parts(const Product& g, Order order, int threads) {
   const bool rows = g.m >= g.n;
   const int64_t size = rows ? g.m : g.n, tile = rows ? tree_gemm().rows : tree_gemm().columns;
   const int64_t step = ((size + threads - 1) / threads + tile - 1) / tile * tile;
-  std::exception_ptr error;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t at = 0; at < size; at += step) {
-    const int64_t count = std::min(step, size - at);
-    try {
+  parallel_for((size + step - 1) / step, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t at = i * step, count = std::min(step, size - at);
       rows ? run_part(g, order, at, count, 0, g.n) : run_part(g, order, 0, g.m, at, count);
-    } catch (...) {
-#pragma omp critical(holon_tree_error)
-      error = std::current_exception();
     }
-  }
-  if (error) std::rethrow_exception(error);
+  });
 }
 
 void add_bias(const Product& g) {
@@ -56,10 +51,10 @@ void add_bias(const Product& g) {
     for (int64_t j = 0; j < g.n; ++j) g.c.data[i * g.c.rs + j * g.c.cs] += g.bias[j];
 }
 
-void run(const Product& g, bool alone, Order order = Order::kTree) {
+void run(const Product& g, Order order = Order::kTree) {
   if (g.m == 0 || g.n == 0) return;
   const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
-  const int threads = !alone || work < kParallelWork || omp_in_parallel() ? 1 : omp_get_max_threads();
+  const int threads = work < kParallelWork || omp_in_parallel() ? 1 : num_threads();
   if (g.k == 0 || (g.c.cs != 1 && g.c.rs != 1 && g.m > 1 && g.n > 1)) {
     // Sums of nothing, and rows without adjacent elements.
     Scratch block(to_size(g.m * g.n) * sizeof(float));
@@ -107,18 +102,7 @@ Array dense_vector(const Array& v) { return contiguous(v); }
 void matmul(const Array& a, const Array& b, Array& out, double alpha, double beta) {
   if (out.numel() == 0) return;
   const MatmulPlan g = plan_matmul(a, b, out);
-  const int64_t count = g.shape.numel();
-  const double work = static_cast<double>(g.m) * static_cast<double>(g.n) * static_cast<double>(g.k);
-  const int threads =
-      omp_in_parallel() || work * static_cast<double>(count) < kParallelWork ? 1 : omp_get_max_threads();
-  const bool apart = threads > 1 && count >= threads;
-  auto one = [&](int64_t at) {
-    int64_t oa = 0, ob = 0, oc = 0;
-    for (int i = g.shape.size() - 1; i >= 0; --i) {
-      const int64_t index = at % g.shape[i];
-      at /= g.shape[i];
-      oa += index * g.a[i], ob += index * g.b[i], oc += index * g.c[i];
-    }
+  for_each_product(g, [&](int64_t oa, int64_t ob, int64_t oc) {
     run({g.m,
          g.n,
          g.k,
@@ -127,24 +111,8 @@ void matmul(const Array& a, const Array& b, Array& out, double alpha, double bet
          {a.data<float>() + oa, g.ars, g.acs},
          {b.data<float>() + ob, g.brs, g.bcs},
          {out.data<float>() + oc, g.crs, g.ccs},
-         nullptr},
-        !apart);
-  };
-  if (!apart) {
-    for (int64_t i = 0; i < count; ++i) one(i);
-    return;
-  }
-  std::exception_ptr error;
-#pragma omp parallel for num_threads(threads) schedule(static)
-  for (int64_t i = 0; i < count; ++i) {
-    try {
-      one(i);
-    } catch (...) {
-#pragma omp critical(holon_tree_error)
-      error = std::current_exception();
-    }
-  }
-  if (error) std::rethrow_exception(error);
+         nullptr});
+  });
 }
 
 void linear(const Array& x, const Array& w, const Array* bias, Array& out) {
@@ -162,8 +130,7 @@ void linear(const Array& x, const Array& w, const Array* bias, Array& out) {
        matrix(rows),
        {w.data<float>(), w.strides[1], w.strides[0]},
        {matrix_out.data<float>(), matrix_out.strides[0], matrix_out.strides[1]},
-       bias ? dense.data<float>() : nullptr},
-      true);
+       bias ? dense.data<float>() : nullptr});
   if (to.storage.get() != out.storage.get()) copy(to, out);
 }
 
@@ -179,8 +146,7 @@ void linear_weight_grad(const Array& dy, const Array& x, Array& dw, Array* dbias
        {rows.data<float>(), rows.strides[1], rows.strides[0]},
        matrix(columns),
        {dw.data<float>(), dw.strides[0], dw.strides[1]},
-       nullptr},
-      true);
+       nullptr});
   if (!dbias) return;
   if (beta == 0) return sum(rows, 1, *dbias);
   Array more = Array::empty(dbias->shape, dbias->dtype);
@@ -202,7 +168,7 @@ void gemm_one_leaf(int64_t m, int64_t n, int64_t k, float alpha, MatrixView a, M
        {b.data, b.row_stride, b.col_stride},
        {c, c_row_stride, 1},
        bias},
-      true, Order::kOneLeaf);
+      Order::kOneLeaf);
 }
 
 }  // namespace holon::kernels::tree
