@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <queue>
-#include <string_view>
 #include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
@@ -13,8 +12,8 @@
 #include "holon/autograd/buckets.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
-#include "holon/base/trace.h"
 #include "holon/base/fmt.h"
+#include "holon/base/trace.h"
 #include "holon/boxing/events.h"
 #include "holon/boxing/executor.h"
 #include "holon/contract/moves.h"
@@ -138,18 +137,17 @@ class Run {
   std::vector<Tensor> captured;
 
  private:
-  // What a strict boxing policy refuses in f() is on a line of the forward pass, which `what` names.
+  // What the boxing policy refuses in f() is converted on a line of the forward pass, which what() names.
   template <class F, class What>
   static std::invoke_result_t<F> explained(F f, What what) {
     try {
       return f();
-    } catch (const Error& e) {
-      if (boxing::boxing_policy() != boxing::Policy::kRaise ||
-          std::string_view(e.what()).find("the boxing policy is \"raise\"") == std::string_view::npos)
-        throw;
-      throw Error(e.kind(),
-                  fmt::format("{} This is in backward, {}. There, x.to_global(grad_sbp=...) converts the gradient.",
-                              e.what(), what()));
+    } catch (const boxing::RefusedBoxing& e) {
+      if (e.in_backward) throw;  // of a walk in this one
+      throw boxing::RefusedBoxing(
+          fmt::format("{} This is in backward, {}. There, x.to_global(grad_sbp=...) converts the gradient.", e.what(),
+                      what()),
+          true);
     }
   }
 

@@ -11,7 +11,7 @@ namespace holon {
 
 namespace {
 
-constexpr size_t kMost = 65536;
+constexpr size_t kMost = 65536;  // as the header says
 
 struct Sites {
   std::map<uint64_t, std::string> of;  // by the node's number
@@ -20,7 +20,7 @@ struct Sites {
 }  // namespace
 
 void keep_recorded_site(const Node& node) {
-  if (boxing::boxing_policy() != boxing::Policy::kRaise) [[likely]]
+  if (!boxing::was_strict()) [[likely]]
     return;
   auto where = blocking_hooks().where;
   if (!where) return;

@@ -1,5 +1,5 @@
-// Where in the program the nodes of the tape were recorded, for the messages of a strict boxing policy: what backward
-// redistributes is changed on the line of the forward pass. Belongs to the rank of the current thread.
+// Where in the program the nodes of the tape were recorded, for the messages of boxing_policy("raise"): what backward
+// redistributes is converted on the line of the forward pass. Belongs to the rank of the current thread.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace holon {
 
-// Under boxing_policy("raise") the node's line is kept; the last 65536 are.
+// Keeps the node's line, if the policy is "raise" or has been before; of the last 65536 nodes.
 void keep_recorded_site(const Node& node);
 // "layer_norm, recorded at train.py:31"; without the line where it is not known.
 std::string recorded_text(const Node& node);
