@@ -3,55 +3,13 @@
 import re
 
 import pytest
-from harness.contracts import LAYOUTS, command
-from harness.ranks import ROOT
-
-GPT = f"""
-import sys
-
-sys.path.insert(0, {str(ROOT / "examples/gpt")!r})
-import numpy as np
-
-import holon as flow
-from holon import _C, nn
-from model import GPT, Layout
-
-dp, tp, stages = map(int, sys.argv[1:4])
-
-
-class Step(nn.Graph):
-    def __init__(self, model, optimizer):
-        super().__init__()
-        self.model = model
-        self.add_optimizer(optimizer)
-        self.config.set_gradient_accumulation_steps(stages)
-        if stages > 1:
-            for part, stage in model.stages():
-                part.to(nn.graph.GraphModule).set_stage(stage, model.layouts[stage].placement)
-
-    def build(self, seen, following):
-        loss = self.model.loss(seen, following)
-        loss.backward()
-        return loss
-
-
-flow.manual_seed(1)
-model = GPT(2, 16, 4, 8, Layout.over(dp, tp, stages))
-step = Step(model, flow.optim.AdamW(model.parameters(), lr=1e-3))
-rng = np.random.default_rng(0)
-for number in range(3):
-    pair = model.pair(rng.integers(0, 256, (4, 8)), rng.integers(0, 256, (4, 8)))
-    before = _C.comm_stats()["bytes_read"]
-    loss = step(*pair)
-    read, calls = _C.comm_stats()["bytes_read"] - before, _C.planner_calls()
-    print(number, read, calls, loss.to_local().numpy().tobytes().hex() or "-")
-"""
+from harness.contracts import GRAPH_GPT, LAYOUTS, command
 
 
 @pytest.fixture(scope="module")
 def gpt(tmp_path_factory):
     path = tmp_path_factory.mktemp("graph") / "gpt.py"
-    path.write_text(GPT)
+    path.write_text(GRAPH_GPT)
     return path
 
 
