@@ -332,7 +332,7 @@ class Run {
     int32_t mark = -1;
   };
 
-  Tracer* tracer_ = tracer();
+  Tracer* tracer_ = capturing_tracer();
   std::vector<Hooked> hooked_;
   std::unordered_map<TensorImpl*, size_t> hooked_at_;
   std::optional<GradientBuckets> buckets_;

@@ -9,6 +9,7 @@
 #include "holon/base/fmt.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/contract/moves.h"
 #include "holon/contract/watch.h"
 
@@ -103,6 +104,8 @@ void Guard::keep() {
 }
 
 void abandon() { Context::current().part<OfRank>().watch = nullptr; }
+
+void set_line(const char* text) { comm::set_call_site(text); }
 
 void end_step() {
   if (auto& watch = of_rank().watch) watch->end_step();

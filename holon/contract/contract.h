@@ -53,6 +53,10 @@ class Guard {
 // The program ends by an error: what is in force or recorded is neither checked nor written any more.
 void abandon();
 
+// Names what a C++ program does from here on, as entries and messages have it: "forward"; "" for nothing. (Of Python
+// the lines are known.) The text is copied.
+void set_line(const char* text);
+
 // A step ends here. Optimizers call it.
 void end_step();
 

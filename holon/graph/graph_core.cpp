@@ -14,6 +14,7 @@
 #include "holon/graph/virtual_rank.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/create.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::nn {
 
@@ -166,7 +167,7 @@ void GraphCore::claim_parameters() {
 }
 
 void GraphCore::check_not_capturing() const {
-  if (Context::current().tracer()) [[unlikely]]
+  if (capturing_tracer()) [[unlikely]]
     fail_runtime(
         "{}: a graph is called inside another one's build(), which is being captured. Call the module itself there.",
         name());

@@ -1,13 +1,9 @@
 #include "holon/graph/virtual_rank.h"
 
 #include <algorithm>
-#include <map>
-#include <string_view>
 
 #include "holon/base/error.h"
-#include "holon/base/fmt.h"
-#include "holon/boxing/planner.h"
-#include "holon/contract/contract.h"
+#include "holon/comm/core/world.h"
 #include "holon/contract/moves.h"
 #include "holon/cost/machine.h"
 #include "holon/registry/op_def.h"
@@ -40,21 +36,11 @@ bool is_virtual() { return Context::current().part<VirtualMode>().on; }
 
 class VirtualRank::Shapes final : public Tracer {
  public:
-  void op(const OpDef& op, const Attrs&, std::span<const Tensor> inputs, std::span<Tensor> outputs) override {
-    // What such a kernel reads of other ranks' parts depends on its inputs, and no plan says it.
-    if (op.communicates && contract::is_watching() &&
-        std::any_of(inputs.begin(), inputs.end(), [](auto& t) { return t.defined() && t.is_global(); }))
-      fail_eager(op.name(), "its kernel exchanges data with other ranks");
+  void op(const OpDef&, const Attrs&, std::span<const Tensor>, std::span<Tensor> outputs) override {
     for (auto& t : outputs) t.impl()->array = shaped(t.shape(), t.dtype(), t.spec(), t.impl()->device).array();
   }
   Tensor redistribute(const Tensor& t, const GlobalSpec* to, bool asked) override {
-    if (contract::is_watching()) {
-      if (asked)
-        contract::plan_move({"to_global", t.spec(), to, t.shape(), t.dtype()});
-      else if (boxing::plan(t.spec(), to, t.shape(), t.dtype()).max_read_bytes() > 0)
-        fail_eager("an op", fmt::format("it redistributes an input {} {} from {} to {}", name(t.dtype()), t.shape(),
-                                        *t.spec(), *to));
-    }
+    if (asked) contract::plan_move({"to_global", t.spec(), to, t.shape(), t.dtype()});  // an op has done so itself
     return shaped(t.shape(), t.dtype(), to, t.impl()->device);
   }
   Tensor relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override {
@@ -65,11 +51,8 @@ class VirtualRank::Shapes final : public Tracer {
     return relabel(t, shape, spec);
   }
   void write(const char*, const Tensor&, const Tensor&) override {}
-  void gradient(TensorImpl& leaf, const Tensor& g) override { gradients_[&leaf] = g; }
-  Tensor gradient_of(const TensorImpl& leaf) const override {
-    auto it = gradients_.find(&leaf);
-    return it == gradients_.end() ? Tensor() : it->second;
-  }
+  void gradient(TensorImpl&, const Tensor&) override {}  // of graphs, as some of the following
+  Tensor gradient_of(const TensorImpl&) const override { return {}; }
   int64_t draw(bool) override { return 0; }
   int32_t mark() const override { return 0; }
   int32_t exchange_mark(int32_t) override { return 0; }
@@ -77,20 +60,10 @@ class VirtualRank::Shapes final : public Tracer {
   Tensor seed(Tensor ones) override { return ones; }
   void detached(const Tensor&, const Tensor&) override {}
   bool alone() const override { return true; }
+  bool eager() const override { return true; }
   Tensor enter(const void*, const Tensor& x) override { return x; }
   void leave(bool) override {}
   bool varies(const TensorImpl&) const override { return true; }
-
- private:
-  // A contract without values has graphs, and what is asked outside of them.
-  [[noreturn]] static void fail_eager(std::string_view op, std::string_view what) {
-    fail_runtime("a contract is recorded without values, and {} that is not in a graph moves data: {}. Record the "
-                 "program with values, call the op in the build() of an nn.Graph, or convert its inputs by "
-                 "to_global().",
-                 op, what);
-  }
-
-  std::map<const TensorImpl*, Tensor> gradients_;
 };
 
 VirtualRank::VirtualRank(int rank, int world_size, int ranks_per_host) {
@@ -109,6 +82,9 @@ VirtualRank::VirtualRank(int rank, int world_size, int ranks_per_host) {
   context_->part<VirtualMode>().on = true;
   context_->set_tracer(shapes_.get());
   set_machine(machine);
+  comm::refuse_world(
+      "this rank is one of a world that is not there, and has no other ranks to communicate with. Leave out what does "
+      "so, or run the program on real ranks.");
 }
 
 VirtualRank::~VirtualRank() { Context::exchange(before_); }

@@ -2,20 +2,8 @@
 
 import os
 import sys
-import traceback
 
 from . import _C
-
-_NO_VALUE = "this rank is virtual"
-
-
-def _line_of(error):
-    """The program's line that ran when it was raised."""
-    found = "a line that is not known"
-    for frame in traceback.extract_tb(error.__traceback__):
-        if _C.is_users_file(frame.filename):
-            found = f"{os.path.basename(frame.filename)}:{frame.lineno}: {frame.line}"
-    return found
 
 
 def main(file, ranks, hosts, program, arguments):
@@ -33,22 +21,15 @@ def main(file, ranks, hosts, program, arguments):
     with open(program) as source:
         code = compile(source.read(), os.path.realpath(program), "exec", dont_inherit=True)
     world = _C.VirtualWorld(ranks, ranks // hosts, file)
+    failed = True
     try:
         exec(code, space)
-    except RuntimeError as error:
-        if _NO_VALUE not in str(error):
-            world.end(True)
-            raise
-        # What comes before is all that is known.
-        print(
-            f"holon contract record --no-values: the program reads a value at {_line_of(error)}. The contract has what "
-            "comes before.",
-            file=sys.stderr,
-        )
-    except BaseException:
-        world.end(True)
+        failed = False
+    except SystemExit as end:
+        failed = bool(end.code)
         raise
-    world.end(False)
+    finally:
+        world.end(failed)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,11 @@ int launch(const ContractArguments& a, const char* variable) {
   if (a.no_values) {
     // One process that is a rank of a world without data.
     unsetenv(variable);
-    std::vector<std::string> words{a.python.empty() ? "python3" : a.python, "-m", "holon._without_values",
-                                   std::filesystem::absolute(a.file).string(), std::to_string(a.ranks),
+    std::vector<std::string> words{a.python.empty() ? "python3" : a.python,
+                                   "-m",
+                                   "holon._without_values",
+                                   std::filesystem::absolute(a.file).string(),
+                                   std::to_string(a.ranks),
                                    std::to_string(a.hosts ? a.hosts : 1)};
     words.insert(words.end(), a.program.begin(), a.program.end());
     become(words);
@@ -109,11 +112,13 @@ void add_contract_commands(CLI::App& app, std::function<int()>* command) {
   };
   auto* record = runs("record", "Run a program and write its boxings to a file", "HOLON_CONTRACT_RECORD");
   record->add_option("-o,--output", a->file, "The file to write")->required();
-  record->add_flag("--no-values", a->no_values,
-                   "Run a Python program on one process, without data: what its graphs move, and what it asks for, of "
-                   "any number of ranks");
-  record->add_option("--hosts", a->hosts, "With --no-values: hosts that the ranks are on, as many on each; 1 by default")
-      ->check(CLI::Range(1, 4096));
+  auto* no_values = record->add_flag("--no-values", a->no_values,
+                                     "Run a Python program on one process, without data: for any number of ranks, and "
+                                     "programs that read no values");
+  record
+      ->add_option("--hosts", a->hosts, "With --no-values: hosts that the ranks are on, as many on each; 1 by default")
+      ->check(CLI::Range(1, 4096))
+      ->needs(no_values);
   runs("check", "Run a program and stop at the first boxing that is not in the file", "HOLON_CONTRACT")
       ->add_option("-c,--contract", a->file, "The file")
       ->required();
