@@ -72,7 +72,7 @@ class Compilation final : public boxing::PlanSource {
   std::unordered_map<MoveKey, Path, MoveKeyHash> paths_;
   std::unordered_map<std::string_view, std::pair<size_t, int64_t>> at_;  // of each call: where in had_, how often taken
   Section now_;
-  std::unordered_map<std::string, size_t> last_;             // of each call: in now_.layouts
+  std::unordered_map<std::string, size_t> last_;            // of each call: in now_.layouts
   std::unordered_map<MoveKey, size_t, MoveKeyHash> asked_;  // in now_.paths
   int searches_ = 0;
   Compilation* before_;

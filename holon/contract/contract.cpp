@@ -1,5 +1,6 @@
 #include "holon/contract/contract.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -144,10 +145,20 @@ void note_choice(std::string_view op, std::string_view choice) {
   if (mine.watch) mine.watch->choice(op, choice, mine.node);
 }
 
-std::optional<bool> has_move(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
+std::optional<bool> sums_gradients_together() {
   auto& watch = of_rank().watch;
   if (!watch || !watch->replays()) return std::nullopt;
-  return watch->plan_of(from, to, shape, dtype).has_value();
+  return !watch->gradients_together().empty();
+}
+
+std::optional<bool> sums_gradients_together(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
+                                            DType dtype) {
+  auto& watch = of_rank().watch;
+  if (!watch || !watch->replays()) return std::nullopt;
+  const auto list = watch->gradients_together();
+  return std::any_of(list.begin(), list.end(), [&](const Entry* e) {
+    return e->from == from && e->to == to && e->shape == shape && e->dtype == dtype;
+  });
 }
 
 boxing::Plan plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {

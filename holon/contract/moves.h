@@ -53,8 +53,12 @@ std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<con
 std::optional<std::string> frozen_choice(std::string_view op);
 void note_choice(std::string_view op, std::string_view choice);
 
-// Whether the contract in force has such a move on any line; nullopt where none is in force.
-std::optional<bool> has_move(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
+// The op of a move of several gradients as one tensor, on their way to their leaves.
+inline constexpr const char* kGradientsTogether = "gradients together";
+// Whether the contract in force has such moves at all, and whether it has this one; nullopt where none is in force.
+std::optional<bool> sums_gradients_together();
+std::optional<bool> sums_gradients_together(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
+                                            DType dtype);
 // Its plan there, else the planner's: to look at, not to carry out.
 boxing::Plan plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
 

@@ -30,7 +30,10 @@ class Replayer final : public Watch {
       if (s.kind == Section::Kind::kGraph) continue;
       sections_.push_back(&s);
       for (Lines& l : s.lines)
-        for (Entry& e : l.entries) add(s, l, e);
+        for (Entry& e : l.entries) {
+          add(s, l, e);
+          if (e.what == in_backward("leaf", kGradientsTogether)) gradients_together_.push_back(&e);
+        }
     }
   }
 
@@ -101,6 +104,8 @@ class Replayer final : public Watch {
     return document_.section(Section::Kind::kGraph, name);
   }
   const std::string& file() const override { return file_; }
+
+  std::span<const Entry* const> gradients_together() const override { return gradients_together_; }
 
   std::optional<boxing::Plan> plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
                                       DType dtype) override {
@@ -311,6 +316,7 @@ class Replayer final : public Watch {
   std::unordered_map<std::string, std::vector<Call>> by_op_;
   std::unordered_map<std::string, std::vector<Item*>> by_entry_;
   std::unordered_map<MoveKey, Resolved, MoveKeyHash> by_key_;
+  std::vector<const Entry*> gradients_together_;
   std::list<Site> taken_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,6 +35,7 @@ class Watch {
   virtual std::optional<std::string> frozen_choice(std::string_view, std::string_view) { return std::nullopt; }
   // What the contract has of a graph, or nullptr.
   virtual const Section* frozen_graph(const std::string&) const { return nullptr; }
+  virtual std::span<const Entry* const> gradients_together() const { return {}; }
   virtual std::optional<boxing::Plan> plan_of(const GlobalSpec*, const GlobalSpec*, const Dims&, DType) {
     return std::nullopt;
   }

@@ -2,11 +2,13 @@
 
 import contextlib
 import re
+import subprocess
 import textwrap
 
 import pytest
+from harness import cpp
 from harness.contracts import EAGER_GPT, FIXED, LAYOUTS, command
-from harness.ranks import launch
+from harness.ranks import ROOT, environment, free_port, launch
 
 import holon as flow
 from holon import _C, run_ranks
@@ -38,6 +40,20 @@ def test_bytes_are_the_transports_and_a_replay_does_not_plan(gpt, tmp_path, layo
     again = [line.split() for line in replayed.stdout.splitlines()]
     assert {calls for _, _, calls, _ in again} == {"0"}
     assert sorted((s, loss) for s, _, _, loss in again) == sorted((s, loss) for s, _, _, loss in lines)
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_it_holds_where_ranks_have_other_cores(gpt, tmp_path, overlap):
+    # Gradients are summed together where a second thread pays.
+    file = tmp_path / "gpt.contract"
+    recorded = command("contract", "record", "-n", 4, "-o", file, gpt, 4, 1, 1, HOLON_OVERLAP=overlap)
+    assert recorded.returncode == 0, recorded.stderr
+    assert ("gradients together" in file.read_text()) == bool(overlap)
+    kept = command("contract", "check", "-n", 4, "-c", file, gpt, 4, 1, 1, HOLON_OVERLAP=1 - overlap)
+    assert kept.returncode == 0, kept.stderr
+    read = [sorted(line.split()[:2] for line in done.stdout.splitlines()) for done in (recorded, kept)]
+    assert read[0] == read[1] != []
+    assert {line.split()[2] for line in kept.stdout.splitlines()} == {"0"}
 
 
 NET = """
@@ -327,3 +343,14 @@ def test_a_wrong_file_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r'line 1: a contract begins with "holon contract 1"'):
         flow.contract(str(tmp_path / "text"))
     assert _C.planner_calls() >= 0
+
+
+def test_the_example_in_cpp_prints_what_the_guide_shows(tmp_path):
+    guide = (ROOT / "docs/guides/contract.md").read_text()
+    shown = guide.split("### In C++")[1].split("```text\n")[1].split("```")[0]
+    made = cpp.compiled(ROOT / "examples/cpp/contract.cpp", tmp_path / "contract", *cpp.WARNINGS, "-Werror")
+    assert made.returncode == 0, made.stderr
+    start = [cpp.LAUNCHER, "-n", "2", "--master_port", str(free_port()), tmp_path / "contract"]
+    done = subprocess.run(start, cwd=tmp_path, env=environment(**FIXED), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == shown
