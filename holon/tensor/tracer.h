@@ -48,7 +48,7 @@ class Tracer {
   virtual bool varies(const TensorImpl&) const { return false; }
   // The other ranks of the world are not there to be asked: they do as this one.
   virtual bool alone() const { return false; }
-  // The program is no graph's: what its ops move, they would move now, and gradients stay with their leaves.
+  // Ops are those of an eager program: what they move, they would move now, and gradients stay with their leaves.
   virtual bool eager() const { return false; }
   // A call of a module begins; what is returned takes its first input's place. It ends, by an exception if failed.
   virtual Tensor enter(const void* module, const Tensor& x) = 0;

@@ -57,9 +57,10 @@ void bind_contract(nb::module_& m) {
           "__exit__", [](Contract& c, nb::args args) { c.exit(args[0]); }, "args"_a)
       .def_static("end_step", contract::end_step,
                   "A step of the program ends here. Optimizers do this themselves, after their updates.");
-  nb::class_<VirtualWorld>(m, "VirtualWorld",
-                           "Records a contract on one process, which is a rank of `ranks` without data (`holon contract "
-                           "record --no-values`).")
+  nb::class_<VirtualWorld>(
+      m, "VirtualWorld",
+      "Records a contract on one process, which is a rank of `ranks` without data (`holon contract "
+      "record --no-values`).")
       .def(nb::init<int, int, const std::string&>(), "ranks"_a, "ranks_per_host"_a, "file"_a)
       .def("end", &VirtualWorld::end, "failed"_a);
   m.def("contract_end_step", contract::end_step);
