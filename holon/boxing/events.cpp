@@ -13,6 +13,9 @@
 
 namespace holon::boxing {
 
+// Of a rank that has not asked for its policy yet, the environment decides.
+std::atomic<bool> detail::any_was_strict = settings::text("HOLON_BOXING_POLICY") == "raise";
+
 namespace {
 
 constexpr size_t kRecent = 64;
@@ -137,9 +140,11 @@ std::vector<BoxingEvent> recent_events() {
 Policy boxing_policy() { return state().policy; }
 void set_boxing_policy(Policy policy) {
   state().policy = policy;
-  state().was_strict |= policy == Policy::kRaise;
+  if (policy != Policy::kRaise) return;
+  state().was_strict = true;
+  detail::any_was_strict = true;
 }
-bool was_strict() { return state().was_strict; }
+bool detail::this_rank_was_strict() { return state().was_strict; }
 
 ParameterPolicy parameter_policy() { return state().parameters; }
 void set_parameter_policy(ParameterPolicy policy) { state().parameters = policy; }

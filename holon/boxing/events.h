@@ -3,6 +3,7 @@
 // Everything here belongs to the rank of the current thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -76,8 +77,14 @@ std::vector<BoxingEvent> recent_events();
 // The policy of this rank.
 Policy boxing_policy();
 void set_boxing_policy(Policy policy);
+namespace detail {
+extern std::atomic<bool> any_was_strict;  // of the ranks of this process
+bool this_rank_was_strict();
+}  // namespace detail
 // Whether it is kRaise, or has been before.
-bool was_strict();
+inline bool was_strict() {
+  return detail::any_was_strict.load(std::memory_order_relaxed) && detail::this_rank_was_strict();
+}
 
 // Under kKeep, a parameter that is redistributed nevertheless is told once for each line of the program.
 ParameterPolicy parameter_policy();

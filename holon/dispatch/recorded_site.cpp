@@ -5,7 +5,6 @@
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
 #include "holon/base/fmt.h"
-#include "holon/boxing/events.h"
 
 namespace holon {
 
@@ -19,9 +18,7 @@ struct Sites {
 
 }  // namespace
 
-void keep_recorded_site(const Node& node) {
-  if (!boxing::was_strict()) [[likely]]
-    return;
+void detail::keep_recorded_site(const Node& node) {
   auto where = blocking_hooks().where;
   if (!where) return;
   char text[512] = "";

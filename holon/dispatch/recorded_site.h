@@ -4,12 +4,19 @@
 
 #include <string>
 
+#include "holon/boxing/events.h"
 #include "holon/tensor/node.h"
 
 namespace holon {
 
-// Keeps the node's line, if the policy is "raise" or has been before; of the last 65536 nodes.
+namespace detail {
 void keep_recorded_site(const Node& node);
+}
+// Keeps the node's line, if the policy is "raise" or has been before; of the last 65536 nodes.
+inline void keep_recorded_site(const Node& node) {
+  if (boxing::was_strict()) [[unlikely]]
+    detail::keep_recorded_site(node);
+}
 // "layer_norm, recorded at train.py:31"; without the line where it is not known.
 std::string recorded_text(const Node& node);
 
