@@ -4,7 +4,6 @@
 // that passes compare. Under a contract in force that has the graph, all of it is taken from there.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>

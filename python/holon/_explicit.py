@@ -393,11 +393,9 @@ class _Result(NamedTuple):
     refused: dict[str, Any] | None
     digests: list[str]  # by rank: of gradients and parameters
 
-    def is_as(self, other):
-        return self.prints_as(other) and self.digests == other.digests
-
-    def prints_as(self, other):
-        return not self.failed and self.out == other.out
+    def is_as(self, other, printed):
+        """printed: what is printed counts, besides gradients and parameters."""
+        return not self.failed and self.digests == other.digests and (not printed or self.out == other.out)
 
     def warnings(self):
         """The implicit boxings of a run under "warn": where each is, and what."""
@@ -426,14 +424,14 @@ def _run(options, work, sources, policy):
     )
 
 
-def _mend(options, work, rewriter, refused, base):
+def _mend(options, work, rewriter, refused, base, printed):
     """Changes the source so that this is not refused again. Returns a run of it under "warn"."""
     rounded = None
     for path, after in rewriter.edits(refused):
         result = _run(options, work, {**rewriter.sources, path: after}, "warn")
         if result.failed or len(result.warnings()) >= len(base.warnings()):
             continue  # of another tensor
-        if result.is_as(base):
+        if result.is_as(base, printed):
             rewriter.take(refused, path, after)
             return result
         rounded = rounded or (path, after, result)
@@ -441,7 +439,7 @@ def _mend(options, work, rewriter, refused, base):
         rewriter.take(refused, *rounded[:2])
         return rounded[2]
     place = f"{refused['file']}:{refused['line']}"
-    others = {what: None for where, what in base.warnings() if os.path.realpath(where) == place}
+    others = {what: None for where, what in base.warnings() if where and os.path.realpath(where) == place}
     rewriter.allow(refused, rounded is not None, list(others))
     return _run(options, work, rewriter.sources, "warn")
 
@@ -470,22 +468,32 @@ def main(arguments=None):
         original = base = _run(options, work, {}, "warn")
         if original.failed:
             sys.exit(f"holon explicit: the program fails as it is:\n{original.err}")
+        again = _run(options, work, {}, "warn")
+        printed = again.out == original.out  # not where it prints times
+        if not again.is_as(original, printed):
+            sys.exit(
+                "holon explicit: two runs of the program have other gradients or parameters, so that no conversion can "
+                "be compared. Seed its random numbers (manual_seed), and those of its data."
+            )
         for _ in range(_MOST_EDITS):
             done = _run(options, work, rewriter.sources, "raise")
             if not done.refused:
                 break
-            base = _mend(options, work, rewriter, done.refused, base)
+            base = _mend(options, work, rewriter, done.refused, base, printed)
     if done.failed:
         sys.exit(f"holon explicit: the program fails with what was changed:\n{done.err}")
     for path, line, what in rewriter.made:
         print(f"{os.path.relpath(path)}:{line}: {what}: explicit", file=sys.stderr)
     for path, line, what, why in rewriter.allowed:
         print(f"{os.path.relpath(path)}:{line}: {what}: allowed by a block, {why}", file=sys.stderr)
-    prints = f"the program prints {'the same' if done.prints_as(original) else 'something else'}"
+    prints = f"the program prints {'the same' if done.out == original.out else 'something else'}"
+    prints += "" if printed else " in each run"
     bits = f"gradients and parameters have {'the same' if done.digests == original.digests else 'other'} bits"
     print(f"{prints}; {bits}", file=sys.stderr)
     if options.output:
         for path, text in rewriter.sources.items():
+            if text == rewriter.originals[path]:
+                continue
             target = os.path.join(
                 options.output, os.path.relpath(path, os.path.dirname(os.path.realpath(options.program)))
             )
@@ -495,7 +503,7 @@ def main(arguments=None):
     else:
         print(_patch(rewriter), end="")
     # Other bits than those that --rounding has accepted are a fault.
-    return 0 if done.is_as(base) else 1
+    return 0 if done.is_as(base, printed) else 1
 
 
 if __name__ == "__main__":

@@ -124,6 +124,19 @@ def test_a_patch_makes_a_program_explicit(tmp_path):
     assert told.returncode != 0 and "the program fails as it is" in told.stderr
 
 
+def test_programs_that_differ_from_run_to_run(tmp_path):
+    # Times that it prints do not count, its gradients do.
+    program = tmp_path / "net.py"
+    program.write_text("import time\n" + NET.replace("print(step, ", "print(time.time_ns(), "))
+    made = command("explicit", "-n", 2, program, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert "the program prints something else in each run; gradients and parameters have the same bits" in made.stderr
+    assert made.stdout.count("+    ") == 2 and BLOCK not in made.stdout
+    program.write_text("import os\n" + NET.replace("flow.manual_seed(1)", "flow.manual_seed(os.getppid())"))
+    made = command("explicit", "-n", 2, program, cwd=tmp_path)
+    assert made.returncode != 0 and "Seed its random numbers" in made.stderr and made.stdout == ""
+
+
 def test_a_gradient_is_converted_on_its_forward_line(tmp_path):
     # What follows takes the result split along its classes, and so comes its gradient.
     told, text = explicit(NET.replace("# more", "h = flow.softmax(h, -1) * h"), tmp_path)
