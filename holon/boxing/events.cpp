@@ -13,7 +13,7 @@
 
 namespace holon::boxing {
 
-// Of a rank that has not asked for its policy yet, the environment decides.
+// Where a rank has no state yet, the environment decides.
 std::atomic<bool> detail::any_was_strict = settings::text("HOLON_BOXING_POLICY") == "raise";
 
 namespace {

@@ -96,8 +96,7 @@ class Chooser {
       choose();
       if (auto* compilation = contract::Compilation::current()) {
         std::vector<NdSbp> taken;
-        for (size_t i = 0; i < in_.size(); ++i)
-          taken.push_back(specs_[i] ? spec_of(best_, i, true)->nd_sbp : NdSbp());
+        for (size_t i = 0; i < in_.size(); ++i) taken.push_back(specs_[i] ? spec_of(best_, i, true)->nd_sbp : NdSbp());
         compilation->note(call_text(), contract::text_of(taken));
       }
     }

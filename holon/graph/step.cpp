@@ -12,9 +12,9 @@
 #include "holon/boxing/events.h"
 #include "holon/comm/core/background.h"
 #include "holon/comm/core/communicator.h"
+#include "holon/contract/contract.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/draw_seed.h"
-#include "holon/contract/contract.h"
 #include "holon/graph/agreement.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/variants.h"
@@ -315,7 +315,8 @@ struct Step::Impl {
       Array a;
       if (part.buffer >= 0) {
         a = part.array;
-        if (!storages.empty()) a.storage = at_index(storages, std::find(outputs.begin(), outputs.end(), part.buffer) - outputs.begin());
+        if (!storages.empty())
+          a.storage = at_index(storages, std::find(outputs.begin(), outputs.end(), part.buffer) - outputs.begin());
       }
       out.push_back(part.spec ? Tensor::global(std::move(a), part.shape, part.dtype, part.spec)
                               : Tensor::local(std::move(a)));
