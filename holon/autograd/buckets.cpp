@@ -33,7 +33,7 @@ bool joinable(const boxing::Plan& plan) {
 
 // Whether small gradients of these layouts, the first of shape `one`, are summed as one tensor of shape `all`.
 bool travel_together(const GlobalSpec* from, const GlobalSpec* to, const Dims& one, const Dims& all, DType dtype) {
-  if (const auto frozen = contract::has_move(from, to, all, dtype)) return *frozen;
+  if (const auto frozen = contract::sums_gradients_together(from, to, all, dtype)) return *frozen;
   // A way of several steps might add in another order.
   return joinable(boxing::plan(from, to, one, dtype)) && joinable(boxing::plan(from, to, all, dtype));
 }
@@ -46,7 +46,9 @@ bool GradientBuckets::on(bool device) {
   int64_t& limit = limit_bytes_[device];
   if (limit >= 0) return limit > 0;
   limit = 0;
-  if (device ? !comm::device_overlap_wanted() || Context::current().world_size() == 1 : !comm::background_pays())
+  // What travels together is the contract's choice, whether a second thread pays here or not.
+  if (!contract::sums_gradients_together().value_or(false) &&
+      (device ? !comm::device_overlap_wanted() || Context::current().world_size() == 1 : !comm::background_pays()))
     return false;
   double mib = settings::number("HOLON_GRADIENT_BUCKET_MB");
   if (!(mib > 0)) fail_value("HOLON_GRADIENT_BUCKET_MB=\"{}\" is not a size. Give a number of MiB above 0.", mib);
@@ -116,7 +118,8 @@ void GradientBuckets::plan(Bucket& bucket) {
       shape = first.gradient.shape();
       end = i + 1;
     }
-    const char* what = end == i + 1 ? "gradient" : "gradients together";
+    // One alone is the move that it would be without buckets.
+    const char* what = end == i + 1 ? "to_global" : contract::kGradientsTogether;
     bucket.sums.push_back({i, end, contract::plan_move({what, from, to, shape, dtype}), {}, {}});
     i = end;
   }

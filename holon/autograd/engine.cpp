@@ -5,18 +5,22 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "holon/autograd/buckets.h"
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/trace.h"
+#include "holon/boxing/events.h"
 #include "holon/boxing/executor.h"
 #include "holon/contract/moves.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/record.h"
+#include "holon/dispatch/recorded_site.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/cast.h"
 #include "holon/ops/create.h"
@@ -100,13 +104,18 @@ class Run {
       if (leave_for_later(*node, grads)) continue;
       tracing::Span span(node->name(), "gradient");
       const contract::BackwardOf backward_of(node->name());
-      TensorVec below = node->backward(grads);
+      TensorVec below = explained([&] { return node->backward(grads); },
+                                  [&] { return fmt::format("the gradient of {}", recorded_text(*node)); });
       if (Observer* o = observer()) [[unlikely]]
         o->backward(*node, grads, below);
       if (!retain_) node->free_saved();
       grads.clear();
       for (size_t i = 0; i < node->edges.size() && i < below.size(); ++i)
-        if (below[i].defined() && node->edges[i].valid()) deliver(node->edges[i], std::move(below[i]));
+        if (below[i].defined() && node->edges[i].valid())
+          explained([&] { deliver(node->edges[i], std::move(below[i])); },
+                    [&] {
+                      return fmt::format("adding up what comes back from input {} of {}", i, recorded_text(*node));
+                    });
     }
   }
 
@@ -128,6 +137,20 @@ class Run {
   std::vector<Tensor> captured;
 
  private:
+  // What the boxing policy refuses in f() is converted on a line of the forward pass, which what() names.
+  template <class F, class What>
+  static std::invoke_result_t<F> explained(F f, What what) {
+    try {
+      return f();
+    } catch (const boxing::RefusedBoxing& e) {
+      if (e.in_backward) throw;  // of a walk in this one
+      throw boxing::RefusedBoxing(
+          fmt::format("{} This is in backward, {}. There, x.to_global(grad_sbp=...) converts the gradient.", e.what(),
+                      what()),
+          true);
+    }
+  }
+
   struct Item {
     Ref<Node> node;
     bool operator<(const Item& o) const { return node->sequence < o.node->sequence; }
@@ -309,7 +332,7 @@ class Run {
     int32_t mark = -1;
   };
 
-  Tracer* tracer_ = tracer();
+  Tracer* tracer_ = capturing_tracer();
   std::vector<Hooked> hooked_;
   std::unordered_map<TensorImpl*, size_t> hooked_at_;
   std::optional<GradientBuckets> buckets_;

@@ -210,6 +210,7 @@ std::vector<Tensor> apply_function(FunctionCall call, TensorList given) {
     needed |= t.requires_grad();
   }
   bool on_parts = global && !call.rule.empty();
+  if (on_parts) require_real_rank(call.name.c_str());
   if (on_parts && tracer())
     fail(ErrorKind::kNotImplemented,
          "{}: a function with a sharding rule cannot be part of a captured graph: its code runs on this rank's parts. "

@@ -13,12 +13,16 @@
 
 namespace holon::boxing {
 
+// Where a rank has no state yet, the environment decides.
+std::atomic<bool> detail::any_was_strict = settings::text("HOLON_BOXING_POLICY") == "raise";
+
 namespace {
 
 constexpr size_t kRecent = 64;
 
 struct RankState {
   Policy policy = parse_policy(settings::text("HOLON_BOXING_POLICY"));
+  bool was_strict = policy == Policy::kRaise;
   ParameterPolicy parameters = parse_parameter_policy(settings::text("HOLON_PARAMETER_BOXING"));
   std::set<std::string> told;  // of parameters that were redistributed
   BoxingCounters counters;
@@ -93,9 +97,10 @@ void record_implicit(const BoxingEvent& given) {
   event.inside |= s.inside > 0;
   const bool moves = event.max_bytes > 0, avoidable = moves && !event.inside;
   if (avoidable && s.policy == Policy::kRaise)
-    fail_runtime("{}. The op would have to move data implicitly, and the boxing policy is \"raise\": convert the input "
-                 "first with to_global, or allow it with boxing_policy(\"silent\").",
-                 event);
+    throw RefusedBoxing(fmt::format(
+        "{}. The op would have to move data implicitly, and the boxing policy is \"raise\": convert the input "
+        "first with to_global, or allow it with boxing_policy(\"silent\").",
+        event));
   ++s.counters.events;
   s.counters.moves += moves;
   s.counters.bytes += event.bytes;
@@ -133,7 +138,13 @@ std::vector<BoxingEvent> recent_events() {
 }
 
 Policy boxing_policy() { return state().policy; }
-void set_boxing_policy(Policy policy) { state().policy = policy; }
+void set_boxing_policy(Policy policy) {
+  state().policy = policy;
+  if (policy != Policy::kRaise) return;
+  state().was_strict = true;
+  detail::any_was_strict = true;
+}
+bool detail::this_rank_was_strict() { return state().was_strict; }
 
 ParameterPolicy parameter_policy() { return state().parameters; }
 void set_parameter_policy(ParameterPolicy policy) { state().parameters = policy; }

@@ -3,12 +3,15 @@
 // Everything here belongs to the rank of the current thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "holon/array/dtype.h"
+#include "holon/base/error.h"
 #include "holon/boxing/planner.h"
 #include "holon/global/spec.h"
 
@@ -47,8 +50,15 @@ BoxingEvent implicit_event(const char* op, const GlobalSpec* from, const GlobalS
                            DType dtype);
 BoxingEvent implicit_event(const char* op, const Plan& plan);
 
-// To be called before the boxing, on every rank. Errors: under Policy::kRaise, if any rank reads bytes and the event is
-// not inside a kernel.
+// A boxing that the policy does not allow. in_backward: the message says so, and what to change.
+struct RefusedBoxing final : Error {
+  explicit RefusedBoxing(std::string message, bool said = false)
+      : Error(ErrorKind::kRuntime, std::move(message)), in_backward(said) {}
+  bool in_backward;
+};
+
+// To be called before the boxing, on every rank. Errors (RefusedBoxing): under Policy::kRaise, if any rank reads bytes
+// and the event is not inside a kernel.
 void record_implicit(const BoxingEvent& event);
 
 // What this rank's ops have inserted since the last reset.
@@ -67,6 +77,14 @@ std::vector<BoxingEvent> recent_events();
 // The policy of this rank.
 Policy boxing_policy();
 void set_boxing_policy(Policy policy);
+namespace detail {
+extern std::atomic<bool> any_was_strict;  // of the ranks of this process
+bool this_rank_was_strict();
+}  // namespace detail
+// Whether it is kRaise, or has been before.
+inline bool was_strict() {
+  return detail::any_was_strict.load(std::memory_order_relaxed) && detail::this_rank_was_strict();
+}
 
 // Under kKeep, a parameter that is redistributed nevertheless is told once for each line of the program.
 ParameterPolicy parameter_policy();

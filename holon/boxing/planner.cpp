@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
@@ -151,6 +152,7 @@ namespace {
 
 struct PlannerCalls {
   int64_t n = 0;
+  PlanSource* source = nullptr;
 };
 
 uint64_t fingerprint(const Step& s, size_t number, const Dims& shape, DType dtype) {
@@ -289,6 +291,10 @@ std::vector<PathStep> path_of(const Plan& plan) {
   return path;
 }
 
+PlanSource* exchange_plan_source(PlanSource* source) {
+  return std::exchange(Context::current().part<PlannerCalls>().source, source);
+}
+
 int64_t planner_calls() { return Context::current().part<PlannerCalls>().n; }
 
 namespace {
@@ -421,15 +427,18 @@ const Machine* machine_of_one() {
 Plan plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
   static auto* cache = new PlanCache;  // never destroyed: threads may outlive main()
   static thread_local Recent recent;
-  ++Context::current().part<PlannerCalls>().n;
+  PlannerCalls& calls = Context::current().part<PlannerCalls>();
+  if (calls.source) [[unlikely]]
+    if (auto known = calls.source->find(from, to, shape, dtype)) return *known;
+  ++calls.n;
   // Where one rank keeps all, there is no choice, and nobody to agree with on what it costs.
   const bool alone = from->placement == to->placement && from->placement.size() == 1;
   Key key{from, to, alone ? machine_of_one() : machine(), shape, dtype};
   auto& slot = recent.slots[key.hash() % recent.slots.size()];
-  if (slot.key == key) return slot.plan;
-  Plan found = cache->get(key);
-  slot = {key, found};
-  return found;
+  if (!(slot.key == key)) slot = {key, cache->get(key)};
+  if (calls.source) [[unlikely]]
+    calls.source->planned(slot.plan);
+  return slot.plan;
 }
 
 double cost(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -93,6 +94,18 @@ Plan plan_along(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
                 std::span<const PathStep> path, const Machine& machine);
 // The path that a plan takes.
 std::vector<PathStep> path_of(const Plan& plan);
+
+// What plan() and cost() look into before they ask the planner, on the rank that has set it.
+class PlanSource {
+ public:
+  virtual ~PlanSource() = default;
+  // The plan to take; nullopt: the planner's.
+  virtual std::optional<Plan> find(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) = 0;
+  // What the planner has answered.
+  virtual void planned(const Plan& plan) = 0;
+};
+// Sets the source of the current rank, nullptr for none, and returns the one before.
+PlanSource* exchange_plan_source(PlanSource* source);
 
 // How often this rank has asked the planner: plan(), cost() and find_plan(), whether the answer was cached or not.
 int64_t planner_calls();

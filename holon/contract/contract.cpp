@@ -1,5 +1,6 @@
 #include "holon/contract/contract.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -9,6 +10,7 @@
 #include "holon/base/fmt.h"
 #include "holon/base/log.h"
 #include "holon/base/settings.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/contract/moves.h"
 #include "holon/contract/watch.h"
 
@@ -36,7 +38,7 @@ struct OfRank {
 };
 
 std::shared_ptr<Watch> make(const std::string& file, Mode mode) {
-  return mode == Mode::kRecord ? make_recorder(file) : make_replayer(file);
+  return mode == Mode::kReplay ? make_replayer(file) : make_recorder(file);
 }
 
 void close_at_exit() {
@@ -54,7 +56,7 @@ void close_at_exit() {
 
 void put(std::shared_ptr<Watch> watch) {
   Context::current().part<OfRank>().watch = std::move(watch);
-  for (auto f : listeners()) f();
+  tell_listeners();
 }
 
 // The rank's own, with what the environment names. Threads that took the rank are not watched.
@@ -81,7 +83,10 @@ OfRank& of_rank() {
 }  // namespace
 
 Guard::Guard(const std::string& file, Mode mode)
-    : watch_(make(file, mode)), before_(of_rank().watch), exceptions_(std::uncaught_exceptions()) {
+    : watch_(make(file, mode)),
+      before_(of_rank().watch),
+      exceptions_(std::uncaught_exceptions()),
+      together_(mode != Mode::kRecordAlone) {
   put(watch_);
 }
 
@@ -90,7 +95,7 @@ Guard::~Guard() noexcept(false) { end(std::uncaught_exceptions() > exceptions_);
 void Guard::end(bool failed) {
   if (!watch_) return;
   put(std::move(before_));
-  std::exchange(watch_, nullptr)->close(true, failed);
+  std::exchange(watch_, nullptr)->close(together_, failed);
 }
 
 void Guard::keep() {
@@ -100,6 +105,8 @@ void Guard::keep() {
 }
 
 void abandon() { Context::current().part<OfRank>().watch = nullptr; }
+
+void set_line(const char* text) { comm::set_call_site(text); }
 
 void end_step() {
   if (auto& watch = of_rank().watch) watch->end_step();
@@ -138,10 +145,20 @@ void note_choice(std::string_view op, std::string_view choice) {
   if (mine.watch) mine.watch->choice(op, choice, mine.node);
 }
 
-std::optional<bool> has_move(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
+std::optional<bool> sums_gradients_together() {
   auto& watch = of_rank().watch;
   if (!watch || !watch->replays()) return std::nullopt;
-  return watch->plan_of(from, to, shape, dtype).has_value();
+  return !watch->gradients_together().empty();
+}
+
+std::optional<bool> sums_gradients_together(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
+                                            DType dtype) {
+  auto& watch = of_rank().watch;
+  if (!watch || !watch->replays()) return std::nullopt;
+  const auto list = watch->gradients_together();
+  return std::any_of(list.begin(), list.end(), [&](const Entry* e) {
+    return e->from == from && e->to == to && e->shape == shape && e->dtype == dtype;
+  });
 }
 
 boxing::Plan plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
@@ -151,8 +168,9 @@ boxing::Plan plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& s
   return boxing::plan(from, to, shape, dtype);
 }
 
-void note_graph(const std::string& name, const std::vector<std::pair<Site, Entry>>& entries) {
-  if (auto& watch = of_rank().watch) watch->graph(name, entries);
+Watch* current_watch() { return of_rank().watch.get(); }
+void tell_listeners() {
+  for (auto f : listeners()) f();
 }
 
 BackwardOf::BackwardOf(const char* node) : before_(std::exchange(Context::current().part<OfRank>().node, node)) {}

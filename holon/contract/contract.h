@@ -21,7 +21,11 @@
 namespace holon::contract {
 
 // Whether a contract is written, or kept.
-enum class Mode : uint8_t { kRecord, kReplay };
+enum class Mode : uint8_t {
+  kRecord,
+  kReplay,
+  kRecordAlone,  // on one rank of a world that is not there (graph/virtual_rank.h): others are not asked
+};
 
 class Watch;
 
@@ -43,10 +47,15 @@ class Guard {
  private:
   std::shared_ptr<Watch> watch_, before_;
   int exceptions_;
+  bool together_;
 };
 
 // The program ends by an error: what is in force or recorded is neither checked nor written any more.
 void abandon();
+
+// Names what a C++ program does from here on, as entries and messages have it: "forward"; "" for nothing. (Of Python
+// the lines are known.) The text is copied.
+void set_line(const char* text);
 
 // A step ends here. Optimizers call it.
 void end_step();

@@ -22,6 +22,7 @@ namespace {
 
 constexpr std::string_view kFirst = "holon contract 1";
 constexpr std::string_view kNote = "  # ";
+constexpr std::string_view kLayouts = "-- layouts", kPaths = "-- paths";
 constexpr const char* kKinds[] = {"start", "step", "end", "graph"};
 
 std::string_view without_note(std::string_view line) { return line.substr(0, line.find(kNote)); }
@@ -50,6 +51,17 @@ Section parse_title(std::string_view line) {
   s.times = 1;
   std::from_chars(note.data(), note.data() + note.size(), s.times);
   return s;
+}
+
+Section::Layouts parse_layouts(std::string_view line) {
+  const auto columns = columns_of(line);
+  if (columns.size() != 3 || !columns[0].starts_with("x"))
+    fail_value("a choice of layouts has how often, the call and the layouts taken, with two spaces between");
+  // "(S(0), B)" of an op's inputs, or "(S(0), B) -> (P)" with its results.
+  const size_t arrow = columns[2].find(" -> ");
+  parse_operands(columns[2].substr(0, arrow));
+  if (arrow != std::string_view::npos) parse_operands(columns[2].substr(arrow + 4));
+  return {std::string(columns[1]), std::string(columns[2]), whole_number(columns[0].substr(1))};
 }
 
 std::string known(std::string_view text) { return text == "-" ? "" : std::string(text); }
@@ -113,6 +125,11 @@ std::string Document::str() const {
       text += "\n" + l.site.str() + (l.site.line > 0 ? fmt::format("{}{}", kNote, l.site.line) : "") + "\n";
       for (const Entry& e : l.entries) text += e.str() + "\n";
     }
+    if (!s.layouts.empty()) text += fmt::format("\n{}\n", kLayouts);
+    for (const Section::Layouts& l : s.layouts)
+      text += fmt::format("  {:<5}  {}  {}\n", fmt::format("x{}", l.times), l.call, l.taken);
+    if (!s.paths.empty()) text += fmt::format("\n{}\n", kPaths);
+    for (const Entry& e : s.paths) text += e.str() + "\n";
   }
   return text;
 }
@@ -130,7 +147,7 @@ Document parse_document(std::string_view text, const std::string& file) {
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     return true;
   };
-  std::string_view line;
+  std::string_view line, part;  // part: of a graph, below its heading
   try {
     if (!next(&line) || line != kFirst) fail_value("a contract begins with \"{}\"", kFirst);
     if (!next(&line) || !line.starts_with("ranks ") || line.find(", hosts ") == std::string_view::npos)
@@ -148,10 +165,25 @@ Document parse_document(std::string_view text, const std::string& file) {
       if (line.find_first_not_of(' ') == std::string_view::npos) continue;
       if (line.starts_with("== ")) {
         d.sections.push_back(parse_title(line));
+        part = {};
         continue;
       }
       if (d.sections.empty()) fail_value("there is no section (== start) before it");
       Section& s = d.sections.back();
+      if (line == kLayouts || line == kPaths) {
+        if (s.kind != Section::Kind::kGraph) fail_value("\"{}\" is of a graph, and this section is not", line);
+        part = line;
+        continue;
+      }
+      if (line.starts_with(" ") && !part.empty()) {
+        if (part == kLayouts)
+          s.layouts.push_back(parse_layouts(without_note(line)));
+        else
+          s.paths.push_back(parse_entry(without_note(line)));
+        if (part == kPaths && s.paths.back().kind != Entry::Kind::kMove) fail_value("a path is one of a move");
+        continue;
+      }
+      part = {};
       if (!line.starts_with(" ")) {
         s.lines.push_back({parse_site(line), {}});
         continue;

@@ -41,6 +41,15 @@ struct Section {
   std::string name;
   int64_t times = 0;  // so many were recorded
   std::vector<Lines> lines;
+  // Of a graph, how it was compiled: the layouts that calls take (key "linear float32 [4, 8] S(0) cpu:0-1, ...", value
+  // "(B, S(0))"), in the order in which they were chosen, alike ones of one key that follow each other as one; and
+  // paths that were compared, besides those of the lines.
+  struct Layouts {
+    std::string call, taken;
+    int64_t times = 1;
+  };
+  std::vector<Layouts> layouts = {};
+  std::vector<Entry> paths = {};
 
   std::string title() const;  // "step  train.py  main  optimizer.step()"
   // Adds an entry to those of its line; one that is there already happens more often.

@@ -10,6 +10,7 @@
 #include "holon/base/index.h"
 #include "holon/boxing/agree.h"
 #include "holon/boxing/explain.h"
+#include "holon/cost/machine.h"
 
 namespace holon::contract {
 
@@ -205,6 +206,32 @@ NdSbp parse_nd_sbp(std::string_view text) {
   return list;
 }
 
+std::string text_of(std::span<const NdSbp> operands) {
+  std::string text;
+  for (const NdSbp& sbp : operands) text += (text.empty() ? "" : ", ") + (sbp ? sbp.str() : "-");
+  return "(" + text + ")";
+}
+
+std::vector<NdSbp> parse_operands(std::string_view text) {
+  if (!text.starts_with("(") || !text.ends_with(")")) fail_part("layouts in brackets such as (S(0), B)", text);
+  std::vector<NdSbp> list;
+  for (std::string_view item : list_items(text.substr(1, text.size() - 2)))
+    list.push_back(item == "-" ? NdSbp() : parse_nd_sbp(item));
+  return list;
+}
+
+boxing::Plan plan_of(const Entry& e, const std::string& file, const std::string& where) {
+  // Of a placement of one rank the planner asks no figures of the machine.
+  const bool alone = e.from->placement == e.to->placement && e.from->placement.size() == 1;
+  boxing::Plan plan = boxing::plan_along(e.from, e.to, e.shape, e.dtype, e.path, alone ? Machine{} : *machine());
+  const Entry now = entry_of("", plan);
+  if (now.most_bytes != e.most_bytes || now.all_bytes != e.all_bytes)
+    fail_runtime("contract {}: {}: the file says most {}, all {} bytes of {}, but the path that it names reads most "
+                 "{}, all {}. It was edited, or made by another version of Holon: record it again.",
+                 file, where, e.most_bytes, e.all_bytes, e.what, now.most_bytes, now.all_bytes);
+  return plan;
+}
+
 std::vector<std::string_view> columns_of(std::string_view line) {
   std::vector<std::string_view> columns;
   while (true) {
@@ -333,10 +360,7 @@ std::string_view op_of(const Entry& e) {
 std::vector<NdSbp> targets_of(const Entry& e) {
   const size_t open = e.what.find(" (");
   if (op_of(e).empty() || open == std::string::npos) return {};
-  std::vector<NdSbp> list;
-  for (std::string_view item : list_items(std::string_view(e.what).substr(open + 2, e.what.size() - open - 3)))
-    list.push_back(item == "-" ? NdSbp() : parse_nd_sbp(item));
-  return list;
+  return parse_operands(std::string_view(e.what).substr(open + 1));
 }
 
 }  // namespace holon::contract

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -63,6 +64,13 @@ std::string text_of(const Placement& placement);
 std::string text_of(const GlobalSpec& spec);
 Placement parse_placement(std::string_view text);
 NdSbp parse_nd_sbp(std::string_view text);
+// "(S(0), -, (B, P))": the layouts of a call's operands; an empty one is that of an absent operand.
+std::string text_of(std::span<const NdSbp> operands);
+std::vector<NdSbp> parse_operands(std::string_view text);
+
+// The plan along the path of a move, by this machine's figures. Errors (RuntimeError): it reads other bytes than the
+// entry says; file and where are for the message.
+boxing::Plan plan_of(const Entry& e, const std::string& file, const std::string& where);
 
 // While it exists, placements of other devices are read as the CPU's on this thread: what a contract says of them is
 // known where the devices are not.

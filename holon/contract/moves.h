@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "holon/boxing/planner.h"
@@ -54,14 +53,14 @@ std::vector<std::vector<NdSbp>> frozen_inputs(std::string_view op, std::span<con
 std::optional<std::string> frozen_choice(std::string_view op);
 void note_choice(std::string_view op, std::string_view choice);
 
-// Whether the contract in force has such a move on any line; nullopt where none is in force.
-std::optional<bool> has_move(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
+// The op of a move of several gradients as one tensor, on their way to their leaves.
+inline constexpr const char* kGradientsTogether = "gradients together";
+// Whether the contract in force has such moves at all, and whether it has this one; nullopt where none is in force.
+std::optional<bool> sums_gradients_together();
+std::optional<bool> sums_gradients_together(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
+                                            DType dtype);
 // Its plan there, else the planner's: to look at, not to carry out.
 boxing::Plan plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
-
-// A graph was compiled: what each call of it moves, in the order of its nodes. Errors: it is not what the contract in
-// force has.
-void note_graph(const std::string& name, const std::vector<std::pair<Site, Entry>>& entries);
 
 // The node of the tape whose gradient is computed, until the end of its scope.
 class BackwardOf {

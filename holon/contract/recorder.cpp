@@ -45,11 +45,10 @@ class Recorder final : public Watch {
     count(*current_site(), entry_of_choice(in_backward(node, op), choice));
   }
 
-  void graph(const std::string& name, const std::vector<std::pair<Site, Entry>>& entries) override {
-    if (document_.section(Section::Kind::kGraph, name)) return;
-    Section s{Section::Kind::kGraph, name, 1, {}};
-    for (auto& [site, e] : entries) s.add(site, e);
-    graphs_.push_back(std::move(s));
+  void graph(const Section& now) override {
+    for (const Section& s : graphs_)
+      if (s.name == now.name) return;
+    graphs_.push_back(now);
   }
 
   void end_step() override {
@@ -66,6 +65,8 @@ class Recorder final : public Watch {
       at = document_.sections.insert(document_.sections.end(), {Section::Kind::kStep, name, 0, {}});
     close_section(*at);
   }
+
+  const std::string& file() const override { return file_; }
 
   void close(bool together, bool failed) override {
     if (failed) return;

@@ -23,14 +23,17 @@ class Replayer final : public Watch {
     if (document_.ranks != world)
       fail_value("contract {}: it is of {} ranks, and this world has {}. Start as many, or record one for this world.",
                  file, document_.ranks, world);
-    // What is not in the contract, a graph's compilation, is decided by the figures that it was recorded with.
+    // What is not in the contract is decided by the figures that it was recorded with.
     before_ = *machine();
     set_machine({parse_costs(document_.machine, {}), before_.hosts});
     for (Section& s : document_.sections) {
       if (s.kind == Section::Kind::kGraph) continue;
       sections_.push_back(&s);
       for (Lines& l : s.lines)
-        for (Entry& e : l.entries) add(s, l, e);
+        for (Entry& e : l.entries) {
+          add(s, l, e);
+          if (e.what == in_backward("leaf", kGradientsTogether)) gradients_together_.push_back(&e);
+        }
     }
   }
 
@@ -59,11 +62,9 @@ class Replayer final : public Watch {
     count_or_refuse(*current_site(), entry_of_choice(in_backward(node, op), choice));
   }
 
-  void graph(const std::string& name, const std::vector<std::pair<Site, Entry>>& entries) override {
+  void graph(const Section& now) override {
     if (stopped_) return;
-    const Section* had = document_.section(Section::Kind::kGraph, name);
-    Section now{Section::Kind::kGraph, name, 1, {}};
-    for (auto& [site, e] : entries) now.add(site, e);
+    const Section* had = document_.section(Section::Kind::kGraph, now.name);
     for (const Lines& l : now.lines)
       for (const Entry& e : l.entries) {
         const Entry* same = had ? find_in(*had, l.site, e.key()) : nullptr;
@@ -99,6 +100,12 @@ class Replayer final : public Watch {
   }
 
   bool replays() const override { return true; }
+  const Section* frozen_graph(const std::string& name) const override {
+    return document_.section(Section::Kind::kGraph, name);
+  }
+  const std::string& file() const override { return file_; }
+
+  std::span<const Entry* const> gradients_together() const override { return gradients_together_; }
 
   std::optional<boxing::Plan> plan_of(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape,
                                       DType dtype) override {
@@ -225,15 +232,8 @@ class Replayer final : public Watch {
 
   boxing::Plan planned(Item& item) const {
     if (item.plan) return *item.plan;
-    const Entry& e = *item.entry;
-    boxing::Plan plan = boxing::plan_along(e.from, e.to, e.shape, e.dtype, e.path, *machine());
-    const Entry now = entry_of("", plan);
-    if (now.most_bytes != e.most_bytes || now.all_bytes != e.all_bytes)
-      fail_runtime("contract {}: {}: the file says most {}, all {} bytes of {}, but the path that it names reads most "
-                   "{}, all {}. It was edited, or made by another version of Holon: record it again.",
-                   file_, item.site.where(), e.most_bytes, e.all_bytes, e.what, now.most_bytes, now.all_bytes);
-    item.plan = plan;
-    return plan;
+    item.plan = contract::plan_of(*item.entry, file_, item.site.where());
+    return *item.plan;
   }
 
   // Of a move that the contract does not have. Errors: it reads bytes.
@@ -316,6 +316,7 @@ class Replayer final : public Watch {
   std::unordered_map<std::string, std::vector<Call>> by_op_;
   std::unordered_map<std::string, std::vector<Item*>> by_entry_;
   std::unordered_map<MoveKey, Resolved, MoveKeyHash> by_key_;
+  std::vector<const Entry*> gradients_together_;
   std::list<Site> taken_;
 };
 

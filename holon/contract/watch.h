@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,10 +20,12 @@ class Watch {
   virtual boxing::Plan move(const Move& move, std::string_view node) = 0;
   virtual void local(const GlobalSpec* to, const Dims& shape, DType dtype, std::string_view node) = 0;
   virtual void choice(std::string_view op, std::string_view choice, std::string_view node) = 0;
-  virtual void graph(const std::string& name, const std::vector<std::pair<Site, Entry>>& entries) = 0;
+  virtual void graph(const Section& section) = 0;  // was compiled
   virtual void end_step() = 0;
   // together: all ranks close it here. failed: the program did not come to its end.
   virtual void close(bool together, bool failed) = 0;
+
+  virtual const std::string& file() const = 0;
 
   // Of a contract in force.
   virtual bool replays() const { return false; }
@@ -30,6 +33,9 @@ class Watch {
     return {};
   }
   virtual std::optional<std::string> frozen_choice(std::string_view, std::string_view) { return std::nullopt; }
+  // What the contract has of a graph, or nullptr.
+  virtual const Section* frozen_graph(const std::string&) const { return nullptr; }
+  virtual std::span<const Entry* const> gradients_together() const { return {}; }
   virtual std::optional<boxing::Plan> plan_of(const GlobalSpec*, const GlobalSpec*, const Dims&, DType) {
     return std::nullopt;
   }
@@ -37,6 +43,11 @@ class Watch {
 
 std::shared_ptr<Watch> make_recorder(const std::string& file);
 std::shared_ptr<Watch> make_replayer(const std::string& file);
+
+// That of the current rank, or nullptr.
+Watch* current_watch();
+// What was kept for the contract before is forgotten.
+void tell_listeners();
 
 // A move as a key, so that one that was seen before is found without text.
 struct MoveKey {

@@ -402,9 +402,9 @@ boxing::BoxingEvent read_inside(const OpDef& op, const ChosenSignature& signatur
     const Tensor& x = inputs[i];
     boxing::BoxingEvent e =
         boxing::implicit_event(op.name(),
-                               tracer() ? boxing::plan(from, to, x.shape(), x.dtype())
-                                        : contract::plan_move({op.name(), from, to, x.shape(), x.dtype(),
-                                                               contract::Why::kInside, input_name(op, i)}));
+                               capturing_tracer() ? boxing::plan(from, to, x.shape(), x.dtype())
+                                                  : contract::plan_move({op.name(), from, to, x.shape(), x.dtype(),
+                                                                         contract::Why::kInside, input_name(op, i)}));
     if (all)
       all->bytes += e.bytes, all->max_bytes += e.max_bytes;
     else

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "holon/array/device_runtime.h"
@@ -169,13 +170,15 @@ void write_in_place(const char* op, const Tensor& self, const Tensor& result) {
   if (category(result.dtype()) > category(self.dtype()))
     fail_type("{}_: the result is {}, which the tensor's {} cannot hold. Use {}() instead.", op, name(result.dtype()),
               name(self.dtype()), op);
-  if (Tracer* trace = tracer()) [[unlikely]]
+  if (Tracer* trace = capturing_tracer()) [[unlikely]]
     return write_symbolic(*trace, op, self, result);
   Array value = result.array();
+  std::optional<boxing::Plan> plan;
   if (self.is_global() && result.spec() != self.spec())
-    value = boxing::execute(
-        contract::plan_move({op, result.spec(), self.spec(), self.shape(), result.dtype(), contract::Why::kWritten}),
-        value);
+    plan = contract::plan_move({op, result.spec(), self.spec(), self.shape(), result.dtype(), contract::Why::kWritten});
+  if (tracer()) [[unlikely]]
+    return take_place_on_tape(self, result);
+  if (plan) value = boxing::execute(*plan, value);
   if (self.array().defined()) {
     kernels::copy(value, self.impl()->array);
     ++self.array().storage->version;
@@ -205,7 +208,7 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
     return self;
   }
   // The gradient reads the tensor as it was, also where it is another input too.
-  if (recording && (op.body || op.saves_in) && self.array().defined()) {
+  if (recording && (op.body || op.saves_in) && self.array().defined() && !self.array().is_placeholder()) {
     Tensor before;
     for (size_t i = 0; i < inputs.size(); ++i)
       if (inputs[i].is_same(self) && (op.body || (op.saves_in >> std::min<size_t>(i, 31) & 1))) {

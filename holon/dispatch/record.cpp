@@ -5,6 +5,7 @@
 #include <typeinfo>
 
 #include "holon/boxing/events.h"
+#include "holon/dispatch/recorded_site.h"
 #include "holon/dispatch/stretch.h"
 #include "holon/op_names/cast.h"
 #include "holon/op_names/shape.h"
@@ -104,6 +105,7 @@ void record_node(const Ref<Node>& node, std::span<const Tensor> inputs, std::spa
     if (below && below->sequence >= node->sequence) [[unlikely]]
       node->number_after(*below);
   }
+  keep_recorded_site(*node);
   for (size_t o = 0; o < outputs.size(); ++o) {
     node->output_dtypes.push_back(outputs[o].dtype());
     if (!is_floating(outputs[o].dtype())) continue;

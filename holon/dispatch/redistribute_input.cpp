@@ -20,7 +20,7 @@ Tensor redistribute_input(const char* op, const Tensor& t, const GlobalSpec* to,
   Tracer* trace = tracer();
   // What a graph moves is known when its passes are done with it.
   const auto why = input.targets.empty() ? contract::Why::kAsked : contract::Why::kInput;
-  const boxing::Plan plan = trace
+  const boxing::Plan plan = capturing_tracer()
       ? boxing::plan(t.spec(), to, t.shape(), t.dtype())
       : contract::plan_move({op, t.spec(), to, t.shape(), t.dtype(), why, input.name, input.targets});
   auto event = boxing::implicit_event(op, plan);

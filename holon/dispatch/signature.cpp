@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -11,6 +12,8 @@
 #include "holon/base/index.h"
 #include "holon/base/log.h"
 #include "holon/boxing/planner.h"
+#include "holon/contract/compilation.h"
+#include "holon/contract/entry.h"
 #include "holon/contract/moves.h"
 #include "holon/cost/machine.h"
 #include "holon/dispatch/layout_free.h"
@@ -87,9 +90,15 @@ class Chooser {
 
   ChosenSignature run() {
     if (!matches(specs_as_they_are()) && !matches_contract()) {
+      const contract::Compilation::Search searching;
       search(0);
       HOLON_CHECK(!candidates_.empty(), "op {} has no signature that can be reached", op_.name());
       choose();
+      if (auto* compilation = contract::Compilation::current()) {
+        std::vector<NdSbp> taken;
+        for (size_t i = 0; i < in_.size(); ++i) taken.push_back(specs_[i] ? spec_of(best_, i, true)->nd_sbp : NdSbp());
+        compilation->note(call_text(), contract::text_of(taken));
+      }
     }
     ChosenSignature chosen;
     for (size_t i = 0; i < in_.size(); ++i) chosen.in.push_back(specs_[i] ? spec_of(best_, i, true) : nullptr);
@@ -140,6 +149,11 @@ class Chooser {
   // A contract in force decides, if it knows the call. Of several calls that it knows the planner finds the right one,
   // as it did when they were recorded.
   bool matches_contract() {
+    if (auto* compilation = contract::Compilation::current()) {
+      if (!compilation->is_frozen()) return false;
+      const auto taken = compilation->next(call_text());
+      return taken && matches(contract::parse_operands(*taken));
+    }
     if (tracer()) return false;
     Pick pick;
     SmallVec<contract::OpInput, 4> inputs;
@@ -152,8 +166,20 @@ class Chooser {
     return !pick.empty();
   }
 
+  // "linear float32 [4, 8] S(0) cpu:0-1, float32 [16, 8] B cpu:0-1, -".
+  std::string call_text() const {
+    std::string text(op_.name());
+    for (size_t i = 0; i < in_.size(); ++i)
+      text += (i ? ", " : " ") +
+          (specs_[i] ? fmt::format("{} {} {}", name(in_[i].dtype), in_[i].shape, contract::text_of(*specs_[i])) : "-");
+    return text;
+  }
+
   // Whether a signature takes inputs of these layouts, which becomes the best one.
   bool matches(const std::vector<NdSbp>& sbps) {
+    if (sbps.size() != in_.size()) return false;
+    for (size_t i = 0; i < in_.size(); ++i)
+      if (specs_[i] && sbps[i].size() != n_axes_) return false;
     for (int a = 0; a < n_axes_; ++a) {
       const Signature* found = nullptr;
       for (auto& s : signatures_) {

@@ -4,13 +4,14 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 
 #include "holon/base/error.h"
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
+#include "holon/contract/compilation.h"
 #include "holon/contract/contract.h"
-#include "holon/contract/moves.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/layout_free.h"
 #include "holon/graph/contract_entries.h"
@@ -240,19 +241,23 @@ graph::Graph GraphCore::capture(std::span<const Tensor> inputs) {
   return std::move(capture_entry(inputs, 0)->captured[0]);
 }
 
-// A contract knows the graph by its name and inputs.
-void GraphCore::note_in_contract(const Entry& e) const {
-  std::string inputs;
-  for (auto& in : e.inputs)
-    inputs += fmt::format("{}{} {}{}", inputs.empty() ? "" : ", ", holon::name(in.dtype), in.shape,
-                          in.spec ? " " + contract::text_of(*in.spec) : "");
-  contract::note_graph(fmt::format("{}({})", name(), inputs), graph::contract_entries(e.step->graph()));
+// By which a contract knows the graph: its name and inputs.
+std::string GraphCore::name_in_contract(std::span<const Tensor> inputs) const {
+  std::string text;
+  for (auto& in : inputs)
+    text += fmt::format("{}{} {}{}", text.empty() ? "" : ", ", holon::name(in.dtype()), in.shape(),
+                        in.spec() ? " " + contract::text_of(*in.spec()) : "");
+  return fmt::format("{}({})", name(), text);
 }
 
 std::unique_ptr<GraphCore::Entry> GraphCore::compile_entry(std::span<const Tensor> inputs, uint64_t variant) {
   claim_parameters();
-  if (config.stages() > 1) cut_into_stages(inputs);
   graph::CompileOptions options = config.options();
+  std::optional<contract::Guard> frozen;
+  if (!options.contract.empty() && !contract::is_watching()) frozen.emplace(options.contract);
+  std::optional<contract::Compilation> compilation;
+  if (contract::is_watching()) compilation.emplace(name_in_contract(inputs));
+  if (config.stages() > 1) cut_into_stages(inputs);
   std::vector<std::pair<std::string, int>> stages;
   for (auto& [name, root] : modules()) {
     auto note = [&](const Module& m) {
@@ -266,11 +271,10 @@ std::unique_ptr<GraphCore::Entry> GraphCore::compile_entry(std::span<const Tenso
   }
   check_stages(name(), stages);
   compile_options(&options);
-  std::optional<contract::Guard> frozen;
-  if (!options.contract.empty() && !contract::is_watching()) frozen.emplace(options.contract);
   auto e = capture_entry(inputs, variant);
   e->step = std::make_unique<graph::Step>(e->captured, e->variant_of, options);
-  if (contract::is_watching()) note_in_contract(*e);
+  if (compilation) compilation->end(graph::contract_entries(e->step->graph()));
+  compilation.reset();
   if (frozen) frozen->end(true);  // the rest of its file is of the rest of the program
   for (auto& captured : e->captured)
     for (auto& x : captured.externals) e->externals.emplace_back(x.tensor);

@@ -1,7 +1,6 @@
 #include "holon/graph/contract_entries.h"
 
 #include <algorithm>
-#include <cctype>
 #include <string>
 
 #include "holon/base/fmt.h"
@@ -15,20 +14,6 @@ namespace holon::graph {
 namespace {
 
 using contract::Entry;
-
-// "model.blocks.*.fc": the blocks of a model are alike.
-std::string without_numbers(const std::string& path) {
-  std::string text;
-  for (size_t begin = 0; begin <= path.size();) {
-    const size_t end = std::min(path.find('.', begin), path.size());
-    const std::string part = path.substr(begin, end - begin);
-    const bool number =
-        !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); });
-    text += (begin ? "." : "") + (number ? "*" : part);
-    begin = end + 1;
-  }
-  return text;
-}
 
 class Entries {
  public:
@@ -47,11 +32,7 @@ class Entries {
   }
 
  private:
-  std::string what(const Node& n) const {
-    const std::string& scope = at_index(g_.scopes, n.scope);
-    return scope.empty() ? std::string(name(n.section))
-                         : fmt::format("{} of {}", name(n.section), without_numbers(scope));
-  }
+  std::string what(const Node& n) const { return place_text(g_, n); }
 
   void add(const Node& n, Entry e) {
     int64_t times = 1;

@@ -11,8 +11,10 @@
 #include "holon/base/index.h"
 #include "holon/graph/cpp_optimizer.h"
 #include "holon/graph/graph_entry.h"
+#include "holon/graph/virtual_rank.h"
 #include "holon/kernels/copy.h"
 #include "holon/ops/create.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::nn {
 
@@ -165,7 +167,7 @@ void GraphCore::claim_parameters() {
 }
 
 void GraphCore::check_not_capturing() const {
-  if (Context::current().tracer()) [[unlikely]]
+  if (capturing_tracer()) [[unlikely]]
     fail_runtime(
         "{}: a graph is called inside another one's build(), which is being captured. Call the module itself there.",
         name());
@@ -241,6 +243,7 @@ std::vector<double> GraphCore::grad_norms() const { return ran_ ? ran_->step->no
 
 std::vector<Tensor> GraphCore::run(size_t signature, std::span<const Tensor> inputs) {
   auto& e = entries_[signature];
+  if (graph::is_virtual()) return run_step(*e->step, inputs);
   if (!e->links.empty()) take_states(e);
   const bool scaled = scaler_ && !e->links.empty();
   if (scaled) {

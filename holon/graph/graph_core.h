@@ -127,7 +127,7 @@ class GraphCore {
   std::vector<std::pair<std::string, Module>> modules() const { return root_.named_children(); }
   Block& block_of(const Module& module, const char* call);
   std::unique_ptr<Entry> capture_entry(std::span<const Tensor> inputs, uint64_t variant);
-  void note_in_contract(const Entry& e) const;
+  std::string name_in_contract(std::span<const Tensor> inputs) const;
   std::unique_ptr<Entry> compile_entry(std::span<const Tensor> inputs, uint64_t variant);
   graph::Graph capture_variant(std::span<const Tensor> inputs, const graph::MicroBatches& all, int variant, Entry& e);
   std::vector<Tensor> run_build(std::span<const Tensor> symbols);

@@ -12,6 +12,7 @@
 #include "holon/boxing/events.h"
 #include "holon/comm/core/background.h"
 #include "holon/comm/core/communicator.h"
+#include "holon/contract/contract.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/draw_seed.h"
 #include "holon/graph/agreement.h"
@@ -270,8 +271,10 @@ struct Step::Impl {
   }
 
   std::vector<Tensor> run(std::span<const Tensor> given) {
-    if (is_virtual())
+    if (is_virtual()) {
+      if (contract::is_watching()) return outputs_of_run({});  // of which only the compilation counts
       fail_runtime("a virtual rank cannot run a graph: there is no data. Run it in a world of real ranks.");
+    }
     tracing::Span span("graph step", "graph");
     if (given.size() != graph.n_inputs())
       fail_value("the graph takes {} tensors, {} were passed. Call it as it was compiled.", graph.n_inputs(),
@@ -294,6 +297,14 @@ struct Step::Impl {
       recordings->after_step();
       stats.recorded = static_cast<int64_t>(recordings->recorded());
     }
+    std::vector<Tensor> out = outputs_of_run(storages);
+    for (auto& x : graph.externals)
+      if (x.assigned && x.tensor.array().defined()) ++x.tensor.array().storage->version;
+    return out;
+  }
+
+  // storages: of the buffers of outputs; none on a virtual rank.
+  std::vector<Tensor> outputs_of_run(const std::vector<Ref<Storage>>& storages) const {
     std::vector<Tensor> out;
     out.reserve(program->outputs.size());
     for (auto& part : program->outputs) {
@@ -304,13 +315,12 @@ struct Step::Impl {
       Array a;
       if (part.buffer >= 0) {
         a = part.array;
-        a.storage = at_index(storages, std::find(outputs.begin(), outputs.end(), part.buffer) - outputs.begin());
+        if (!storages.empty())
+          a.storage = at_index(storages, std::find(outputs.begin(), outputs.end(), part.buffer) - outputs.begin());
       }
       out.push_back(part.spec ? Tensor::global(std::move(a), part.shape, part.dtype, part.spec)
                               : Tensor::local(std::move(a)));
     }
-    for (auto& x : graph.externals)
-      if (x.assigned && x.tensor.array().defined()) ++x.tensor.array().storage->version;
     return out;
   }
 };

@@ -1,9 +1,10 @@
 #include "holon/graph/virtual_rank.h"
 
 #include <algorithm>
-#include <map>
 
 #include "holon/base/error.h"
+#include "holon/comm/core/world.h"
+#include "holon/contract/moves.h"
 #include "holon/cost/machine.h"
 #include "holon/registry/op_def.h"
 
@@ -38,19 +39,20 @@ class VirtualRank::Shapes final : public Tracer {
   void op(const OpDef&, const Attrs&, std::span<const Tensor>, std::span<Tensor> outputs) override {
     for (auto& t : outputs) t.impl()->array = shaped(t.shape(), t.dtype(), t.spec(), t.impl()->device).array();
   }
-  Tensor redistribute(const Tensor& t, const GlobalSpec* to, bool) override {
+  Tensor redistribute(const Tensor& t, const GlobalSpec* to, bool asked) override {
+    if (asked) contract::plan_move({"to_global", t.spec(), to, t.shape(), t.dtype()});  // an op has done so itself
     return shaped(t.shape(), t.dtype(), to, t.impl()->device);
   }
   Tensor relabel(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override {
     return shaped(shape, t.dtype(), spec, t.impl()->device);
   }
-  Tensor agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override { return relabel(t, shape, spec); }
-  void write(const char*, const Tensor&, const Tensor&) override {}
-  void gradient(TensorImpl& leaf, const Tensor& g) override { gradients_[&leaf] = g; }
-  Tensor gradient_of(const TensorImpl& leaf) const override {
-    auto it = gradients_.find(&leaf);
-    return it == gradients_.end() ? Tensor() : it->second;
+  Tensor agree(const Tensor& t, const Dims& shape, const GlobalSpec* spec) override {
+    contract::note_local(spec, shape, t.dtype());
+    return relabel(t, shape, spec);
   }
+  void write(const char*, const Tensor&, const Tensor&) override {}
+  void gradient(TensorImpl&, const Tensor&) override {}  // of graphs, as some of the following
+  Tensor gradient_of(const TensorImpl&) const override { return {}; }
   int64_t draw(bool) override { return 0; }
   int32_t mark() const override { return 0; }
   int32_t exchange_mark(int32_t) override { return 0; }
@@ -58,12 +60,10 @@ class VirtualRank::Shapes final : public Tracer {
   Tensor seed(Tensor ones) override { return ones; }
   void detached(const Tensor&, const Tensor&) override {}
   bool alone() const override { return true; }
+  bool eager() const override { return true; }
   Tensor enter(const void*, const Tensor& x) override { return x; }
   void leave(bool) override {}
   bool varies(const TensorImpl&) const override { return true; }
-
- private:
-  std::map<const TensorImpl*, Tensor> gradients_;
 };
 
 VirtualRank::VirtualRank(int rank, int world_size, int ranks_per_host) {
@@ -82,6 +82,9 @@ VirtualRank::VirtualRank(int rank, int world_size, int ranks_per_host) {
   context_->part<VirtualMode>().on = true;
   context_->set_tracer(shapes_.get());
   set_machine(machine);
+  comm::refuse_world(
+      "this rank is one of a world that is not there, and has no other ranks to communicate with. Leave out what does "
+      "so, or run the program on real ranks.");
 }
 
 VirtualRank::~VirtualRank() { Context::exchange(before_); }

@@ -10,7 +10,9 @@
 namespace holon::graph {
 
 // While it lives, this thread is that rank, and tensors have shapes and layouts but no data: nothing is computed and
-// nothing sent. Models are made and graphs captured and compiled as ever; a step cannot be run.
+// nothing sent. Models are made, and graphs captured and compiled as ever; a graph's step can only be run while a
+// contract is recorded (contract/contract.h), and does nothing then. Ops, backward and optimizers have the layouts of
+// eager mode, so that a contract has what they would move. Values cannot be read.
 //
 //   VirtualRank rank(17, 3072, 8);
 //   auto w = randn({12288, 12288}, {.placement = p, .sbp = s});   // takes no memory

@@ -69,7 +69,7 @@ namespace {
 
 // What a contract in force has for the call; what is chosen becomes a part of one that is recorded.
 const Choice* frozen(std::span<const Choice> choices, const char* op) {
-  if (tracer()) return nullptr;
+  if (capturing_tracer()) return nullptr;
   const auto name = contract::frozen_choice(op);
   const auto found = std::find_if(choices.begin(), choices.end(), [&](auto& x) { return name == x.name; });
   return found == choices.end() ? nullptr : &*found;
@@ -149,7 +149,7 @@ SequenceAttention choose_sequence_attention(const SequenceCall& c, const char* o
     for (auto& x : choices) text += fmt::format(" {} {:.3g} s,", x.name, x.seconds);
     log::line(log::Channel::kDispatch, text + " takes " + best->name);
   }
-  if (!tracer()) contract::note_choice(op, best->name);
+  if (!capturing_tracer()) contract::note_choice(op, best->name);
   return best->what;
 }
 

@@ -28,7 +28,7 @@ struct Gradients {
 
   // With whole: addends of a partial sum come together first, because what follows is not linear. Collective then.
   Gradients(std::span<const Tensor> of, bool whole) {
-    if (Context::current().tracer())
+    if (capturing_tracer())
       fail_runtime("gradients are scaled inside a graph that is being captured. Leave that to the graph: "
                    "set_grad_scaler() divides by a loss scale, clip_grad_norm_() clips.");
     NoGradGuard guard;
@@ -45,6 +45,14 @@ struct Gradients {
       specs.push_back(g.spec());
       grads.push_back(std::move(g));
     }
+  }
+
+  // On a rank without values only layouts count: addends that were brought together are the gradients from now on.
+  bool keep_without_values() {
+    if (!tracer()) return false;
+    for (size_t i = 0; i < grads.size(); ++i)
+      if (!grads[i].is_same(params[i].grad())) params[i].set_grad(grads[i]);
+    return true;
   }
 
   std::vector<Array> parts() const {
@@ -205,11 +213,16 @@ Array clip_untold(const Clip& clip, std::span<const Tensor> params) {
   std::vector<Device> devices;
   bool wide = false;
   for (auto& g : all.grads) {
-    parts.push_back(g.array());
+    parts.push_back(g.array().is_placeholder() ? Array() : g.array());
     devices.push_back(g.is_local() ? g.device() : Device());
     wide = wide || g.dtype() == float64;
   }
   const Device device = clip_device(all.specs, devices);
+  if (tracer()) {
+    if (device.is_host()) clipping_of(clip, parts, all.specs, wide);  // for what the norms move
+    all.keep_without_values();
+    return Array::empty({2}, float64);
+  }
   const Array result = Array::empty({2}, float64, device);
   if (device.is_host()) {
     const auto [norm, factor] = clipping_of(clip, parts, all.specs, wide);
@@ -251,6 +264,7 @@ double clip_grad_norm(TensorList params, double max_norm, double norm_type, bool
   if (recorder())
     fail_runtime("clip_grad_norm returns a number, which a graph that is being captured does not have yet. Call "
                  "clip_grad_norm_(), which returns a tensor.");
+  require_real_rank("clip_grad_norm");
   return norm_on_host(clip_now(clip, params));
 }
 
@@ -272,6 +286,7 @@ void clip_grad_value(TensorList params, double clip_value) {
     return;
   }
   Gradients all(params, true);
+  if (all.keep_without_values()) return;
   all.make_own();
   kernels::clamp_all(all.parts(), -clip_value, clip_value);
   all.count_versions();
@@ -280,10 +295,12 @@ void clip_grad_value(TensorList params, double clip_value) {
 
 bool scale_grads(TensorList params, double factor) {
   Gradients all(params, false);
-  all.make_own();
   bool finite = true;
-  kernels::scale_all(all.parts(), factor, &finite);
-  all.count_versions();
+  if (!all.keep_without_values()) {
+    all.make_own();
+    kernels::scale_all(all.parts(), factor, &finite);
+    all.count_versions();
+  }
   tell_written("scale_grads", params);
   // Every rank's finding counts, whatever it holds: one number for each placement, as if that were split over its
   // ranks.

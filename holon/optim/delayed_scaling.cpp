@@ -176,6 +176,7 @@ void DelayedScaling::end_step(State& s, size_t role, float amax) const {
 }
 
 void DelayedScaling::update() {
+  require_real_rank("DelayedScaling.update");
   if (tracer())
     fail_runtime("DelayedScaling.update: a graph is being captured. Call it after the graph's step, or give the recipe "
                  "to config.enable_amp(), whose graph does so.");

@@ -103,7 +103,7 @@ void Optimizer::zero_grad(bool set_to_none) {
     Tensor g = p.grad();
     if (set_to_none || !g.defined()) {
       p.set_grad({});
-    } else if (g.array().defined()) {
+    } else if (g.array().defined() && !g.array().is_placeholder()) {
       kernels::fill(g.impl()->array, 0);
       ++g.array().storage->version;
     }

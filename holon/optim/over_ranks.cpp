@@ -9,6 +9,7 @@
 #include "holon/base/index.h"
 #include "holon/kernels/on_device.h"
 #include "holon/tensor/tensor.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::optim {
 
@@ -61,8 +62,13 @@ void combine_over_ranks(std::span<const GlobalSpec* const> specs, int width, Com
       part = kernels::on_device(part, row.device());
     }
     Tensor all = Tensor::global(part, {ranks, n}, float64, intern_spec(row, sbp::split(0)));
-    all = everywhere ? all.full() : all.to_global(row, sbp::broadcast());
-    if (!all.array().defined()) continue;
+    if (!everywhere)
+      all = all.to_global(row, sbp::broadcast());
+    else if (tracer())
+      all = all.to_global(Placement::all("cpu"), sbp::broadcast());  // as full() does, where there are values
+    else
+      all = all.full();
+    if (!all.array().defined() || all.array().is_placeholder()) continue;
     const Array totals = kernels::on_device(all.array(), {});
     const double* found = totals.data<double>();
     for (size_t k = 0; k < which.size(); ++k)

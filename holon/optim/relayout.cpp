@@ -175,8 +175,8 @@ void move(const Item& item, const boxing::Plan& plan) {
 }
 
 int64_t move_all(const std::vector<Item>& items) {
-  if (Context::current().tracer())
-    fail_runtime("relayout: it is called while a graph is captured. Call it between steps.");
+  require_real_rank("relayout");
+  if (tracer()) fail_runtime("relayout: it is called while a graph is captured. Call it between steps.");
   check_alike(items);
   NoGradGuard guard;
   const uint64_t before = comm::stats().bytes_read;

@@ -14,6 +14,7 @@
 #include "holon/kernels/optim.h"
 #include "holon/optim/over_ranks.h"
 #include "holon/tensor/observer.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::optim {
 
@@ -77,7 +78,9 @@ Tensor in_layout(const Tensor& t, const GlobalSpec* spec) {
 // A state like its parameter, in the same memory order.
 Tensor new_state(const Tensor& like, DType dtype) {
   Array a;
-  if (like.array().defined()) {
+  if (like.array().defined() && like.array().is_placeholder()) {
+    a = Array::placeholder(like.array().shape, like.array().strides, dtype, like.array().device);
+  } else if (like.array().defined()) {
     const Array& v = like.array();
     a = v.is_dense() ? Array::empty_strided(v.shape, v.strides, dtype, v.device)
                      : Array::empty(v.shape, dtype, v.device);
@@ -295,7 +298,7 @@ static void tell_updated(Observer& observer, const Rule& rule, std::span<const S
 }
 
 void update(const Rule& rule, std::span<Slot> slots) {
-  if (Context::current().tracer())
+  if (capturing_tracer())
     fail_runtime("{}: step() inside a graph that is being captured. Pass the optimizer to the graph's add_optimizer(); "
                  "it then updates after each call.",
                  rule_name(rule.kind));
@@ -322,7 +325,7 @@ void update(const Rule& rule, std::span<Slot> slots) {
       value = in_layout(s.param.detach(), spec);
       to_box_back.emplace_back(value, s.param);
     }
-    const bool mine = value.array().defined();
+    const bool mine = value.array().defined() && !value.array().is_placeholder();
     if (uses_master(rule, s.param) && !s.master.defined()) {
       s.master = new_state(value, float32);
       if (mine) kernels::copy(value.array(), s.master.impl()->array);
@@ -358,7 +361,7 @@ void update(const Rule& rule, std::span<Slot> slots) {
   kernels::update(kernel_of(rule.kind), parts);
   for (auto& [value, param] : to_box_back) {
     Tensor back = in_layout(value, param.spec());
-    if (!param.array().defined()) continue;
+    if (!param.array().defined() || param.array().is_placeholder()) continue;
     kernels::copy(back.array(), param.impl()->array);
   }
   if (watching) [[unlikely]]

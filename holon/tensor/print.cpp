@@ -200,6 +200,9 @@ std::string text_of(const Tensor& t, const Array& a, bool whole) {
   if (t.is_symbolic()) {
     values = "...";
     mark = fmt::format(", shape={}, of a captured graph", t.shape());
+  } else if (a.is_placeholder()) {
+    values = "...";
+    mark = fmt::format(", shape={}, without values", t.shape());
   } else if (!a.defined()) {
     values = "...";
     mark = fmt::format(", shape={}, part=none on {}", t.shape(), rank_text());

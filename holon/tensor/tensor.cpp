@@ -5,6 +5,7 @@
 
 #include "holon/base/context.h"
 #include "holon/base/error.h"
+#include "holon/base/fmt.h"
 #include "holon/base/fork.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/parameter.h"
@@ -88,8 +89,28 @@ void Tensor::fail_symbolic(const char* what) const {
                what, name(dtype()), shape());
 }
 
-void Tensor::require_constant(const char* what) const {
+namespace {
+[[noreturn]] void fail_without_values(const char* what, const std::string& found) {
+  fail_runtime("{}: {}this rank is one of a world that is not there, and nothing is computed. Leave out what needs "
+               "values, or run the program on real ranks.",
+               what, found);
+}
+}  // namespace
+
+void require_real_rank(const char* what) {
+  if (tracer() && tracer()->alone()) fail_without_values(what, "");
+}
+
+void Tensor::require_memory(const char* what) const {
   require_value(what);
+  // Local constants of a graph are looked at while it is captured.
+  if (Tracer* t = tracer(); t && t->alone() && (t->eager() || is_global() || impl_->array.is_placeholder()))
+      [[unlikely]]
+    fail_without_values(what, fmt::format("the tensor {} {} has a shape and no value: ", name(dtype()), shape()));
+}
+
+void Tensor::require_constant(const char* what) const {
+  require_memory(what);
   if (Tracer* tracer = Context::current().tracer(); tracer && tracer->varies(*impl_)) [[unlikely]]
     fail_runtime("{}: the tensor {} {} is a parameter or buffer of a graph that is being captured: its current value "
                  "would be used in every later call. Use ops on tensors instead, or read it outside build().",
@@ -119,7 +140,7 @@ const NdSbp& Tensor::nd_sbp() const {
 }
 
 void Tensor::check_data(DType wanted) const {
-  require_value("data");
+  require_memory("data");
   if (dtype() != wanted)
     fail_type("data<{}>() of a tensor of {}. Use the tensor's own type, or convert it by to().", name(wanted),
               name(dtype()));
@@ -147,7 +168,7 @@ Tensor& Tensor::set_requires_grad(bool on) {
 Tensor Tensor::grad() const {
   if (!impl_) [[unlikely]]
     fail_undefined();
-  if (Tracer* tracer = Context::current().tracer()) [[unlikely]]
+  if (Tracer* tracer = capturing_tracer()) [[unlikely]]
     if (is_leaf()) return tracer->gradient_of(*impl_);
   return impl_->meta ? impl_->meta->grad : Tensor();
 }
@@ -162,7 +183,7 @@ AutogradMeta& meta_of(TensorImpl& impl) {
 void Tensor::set_grad(Tensor grad) {
   if (!impl_) [[unlikely]]
     fail_undefined();
-  if (Tracer* tracer = Context::current().tracer()) [[unlikely]] {
+  if (Tracer* tracer = capturing_tracer()) [[unlikely]] {
     // Each call of a graph begins without gradients, so that there is nothing to clear.
     if (!grad.defined() && !tracer->gradient_of(*impl_).defined()) return;
     fail_runtime(

@@ -173,6 +173,8 @@ class Tensor {
     if (is_symbolic()) [[unlikely]]
       fail_symbolic(what);
   }
+  // The same where this rank's memory is used: on a virtual rank (holon/graph/virtual_rank.h) there is none.
+  void require_memory(const char* what) const;
   // The same for values that a program looks at: while a graph is captured, parameters and buffers have none either.
   void require_constant(const char* what) const;
   // The gradient that backward() has accumulated, or undefined; retain_grad() keeps that of a tensor which is not a

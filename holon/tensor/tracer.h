@@ -1,6 +1,6 @@
 // What records ops instead of running them: while a rank has a Tracer, dispatch infers, chooses signatures and
-// records for backward as ever, but its tensors are symbolic (TensorImpl::capture) and no kernel runs.
-// holon/graph/capture is the one.
+// records for backward as ever, but its tensors have no values and no kernel runs. holon/graph/capture is one, whose
+// tensors are symbolic (TensorImpl::capture); holon/graph/virtual_rank.h is the other.
 #pragma once
 
 #include <span>
@@ -48,6 +48,8 @@ class Tracer {
   virtual bool varies(const TensorImpl&) const { return false; }
   // The other ranks of the world are not there to be asked: they do as this one.
   virtual bool alone() const { return false; }
+  // Ops are those of an eager program: what they move, they would move now, and gradients stay with their leaves.
+  virtual bool eager() const { return false; }
   // A call of a module begins; what is returned takes its first input's place. It ends, by an exception if failed.
   virtual Tensor enter(const void* module, const Tensor& x) = 0;
   virtual void leave(bool failed) = 0;
@@ -55,6 +57,15 @@ class Tracer {
 
 // That of this rank, or nullptr.
 inline Tracer* tracer() { return Context::current().tracer(); }
+
+// That of a graph which is being captured, or nullptr.
+inline Tracer* capturing_tracer() {
+  Tracer* t = tracer();
+  return t && !t->eager() ? t : nullptr;
+}
+
+// Errors (RuntimeError): this rank is one of a world that is not there, where `what` cannot be done.
+void require_real_rank(const char* what);
 
 // Ops run for a while, although a graph is being captured: on constants that a program looks at.
 class TracerPause {

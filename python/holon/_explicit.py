@@ -2,8 +2,10 @@
 source.
 
 The program runs under boxing_policy("raise"). The expression whose value the first refused op would redistribute gets
-a to_global, and the program runs again, until nothing is refused. What no expression of the program names, most of all
-what backward() redistributes, is allowed where it happens by a block of boxing_policy("silent"), and reported.
+a to_global, and the program runs again, until nothing is refused. What backward() redistributes is converted by
+to_global(grad_sbp=...) on the line of the forward pass that the gradient comes back to. A conversion is taken if
+results, gradients and parameters keep their bits. What none replaces is allowed where it happens by a block of
+boxing_policy("silent"), and reported.
 """
 
 import argparse
@@ -18,16 +20,20 @@ import sys
 import tempfile
 import traceback
 import types
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from . import _C
 from ._programs import find_program
 
-_REFUSED = re.compile(
-    r"^(?P<op>\w+): (?P<from>.*?) -> (?P<to>.*?) on placement\(.*?\), (?P<dtype>\w+) (?P<shape>\[.*?\]), "
-    r".*the boxing policy is \"raise\"",
-    re.S,
+_EVENT = (
+    r"(?P<op>\w+): (?P<from>.*?) -> (?P<to>.*?) on placement\(.*?\), (?P<dtype>\w+) (?P<shape>\[.*?\]), "
+    r"\d+ bytes read by rank \d+ of \d+(?:, at (?P<place>.*?))?"
 )
-_MOST_RUNS = 200
+_REFUSED = re.compile(rf"^{_EVENT}\. The op .*the boxing policy is \"raise\"", re.S)
+_WARNED = re.compile(rf"implicit boxing: {_EVENT}$")
+_IN_BACKWARD = re.compile(r"This is in backward, (?P<how>.*), recorded at (?P<file>.*):(?P<line>\d+)\. There, ", re.S)
+_MOST_EDITS = 200
 
 
 # Part one: the program in a process of its own, with sources as they are edited so far.
@@ -119,13 +125,17 @@ def _probe(work, program, arguments):
     space["__file__"] = program
     for name in [n for n in space if not n.startswith("__")]:
         del space[name]
+    digest = _C.Digest()
     try:
         exec(compile(text, path, "exec", dont_inherit=True), space)
+        Path(work, f"digest.{_C.rank()}").write_text(str(digest.value()))
     except RuntimeError as error:
         refused = _REFUSED.search(str(error))
         place = refused and _place(error)
         if place:
-            _replace(os.path.join(work, "refused.json"), json.dumps({**place, "event": refused.groupdict()}))
+            backward = _IN_BACKWARD.search(str(error))
+            found = {**place, "event": refused.groupdict(), "backward": backward and backward.groupdict()}
+            _replace(os.path.join(work, "refused.json"), json.dumps(found))
         raise
 
 
@@ -233,13 +243,60 @@ def _statement(tree, node):
     return best
 
 
+def _names_of_holon(tree):
+    """What the package, or one that exports its names, is called in the file; first of all, and every import."""
+    alias, imported = "", set()
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            for name in node.names:
+                called = name.asname or name.name.split(".")[0]
+                imported.add(called)
+                if isinstance(node, ast.Import) and name.name in ("holon", "oneflow"):
+                    alias = alias or called
+    return alias, imported
+
+
+def _gradient_expressions(tree, line, imported):
+    """The expressions of a line of the forward pass whose gradient may be the one that is redistributed, the likeliest
+    first: what calls are given, what they return, what operators are given."""
+    given, returned, operands = [], [], []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.expr) or not node.lineno <= line <= node.end_lineno:
+            continue
+        if isinstance(node, ast.Call):
+            returned.append(node)
+            given += _operands(node)
+        else:
+            operands += _operands(node)
+    found = []
+    for node in given[::-1] + returned[::-1] + operands:
+        root = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        # A tensor is no constant, module or object of the program's own.
+        if isinstance(node, ast.Constant) or (isinstance(root, ast.Name) and root.id in imported):
+            continue
+        if isinstance(node, ast.Name) and node.id == "self":
+            continue
+        if not any(node is other for other in found):
+            found.append(node)
+    return found
+
+
+def _converted(text, node, call):
+    """The source with a method called on an expression."""
+    begin, end = text.span(node)
+    source = text.bytes[begin:end].decode()
+    primary = isinstance(node, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+    return text.replaced([(begin, end, (source if primary else f"({source})") + call)])
+
+
 class Rewriter:
     """The sources as they are edited, and what was done."""
 
     def __init__(self):
         self.originals, self.sources = {}, {}
-        self.made, self.allowed = [], []
-        self.tried = {}  # of each refusal: how many operands
+        self.made, self.allowed = [], []  # path, line, what; of those allowed also why
 
     def read(self, path):
         if path not in self.sources:
@@ -247,66 +304,79 @@ class Rewriter:
                 self.originals[path] = self.sources[path] = file.read()
         return self.sources[path]
 
-    def mend(self, place):
-        """Changes the source so that this is not refused again."""
-        path = place["file"]
+    def edits(self, place):
+        """The sources that may not be refused for this again, the likeliest first: the path of the one that is edited,
+        and its text after it."""
+        return self._gradients(place) if place["backward"] else self._operands(place)
+
+    def _operands(self, place):
+        path, event = place["file"], place["event"]
         before = self.read(path)
-        event, alias = place["event"], place["alias"]
-        what = f"{event['op']}: {event['from']} -> {event['to']}, {event['dtype']} {event['shape']}"
-        tree = ast.parse(before)
+        tree, text = ast.parse(before), _Text(before)
         node = _at_positions(tree, place["positions"])
+        # The gradient goes on as it does where the op redistributes its input.
+        call = f".to_global(sbp={_sbp_source(event['to'], place['alias'])}, keep_grad_sbp=True)"
+        for operand in _candidates(node, place) if node and place["alias"] else []:
+            yield path, _converted(text, operand, call)
+
+    def _gradients(self, place):
+        backward, event = place["backward"], place["event"]
+        path, line = os.path.realpath(backward["file"]), int(backward["line"])
+        before = self.read(path)
+        tree, text = ast.parse(before), _Text(before)
+        alias, imported = _names_of_holon(tree)
+        call = f".to_global(grad_sbp={_sbp_source(event['to'], alias)})"
+        for node in _gradient_expressions(tree, line, imported) if alias else []:
+            yield path, _converted(text, node, call)
+
+    def take(self, place, path, after):
+        """Edits the source."""
+        self.sources[path] = after
+        backward = place["backward"]
+        self.made.append((path, int(backward["line"]) if backward else place["line"], _what(place)))
+
+    def allow(self, place, rounds, others):
+        """Puts the statement into a block that allows this, and what else is redistributed on its line. rounds: it
+        could be converted, but then sums are made in another order."""
+        path, alias, line = place["file"], place["alias"], place["line"]
         if not alias:
             raise SystemExit(f"holon explicit: {path} has no name for holon; add `import holon as flow`.")
-        backward = isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("backward", "grad")
-        number = self.tried.get((path, what, place["positions"][0]), 0)
-        candidates = [] if node is None or backward else _candidates(node, place)
-        # The same again: the operand before was another tensor.
-        if number and self.made and self.made[-1][0] == (path, what):
-            self.sources[path] = self.made.pop()[2]
-            return self.mend_again(place, number)
-        if number < len(candidates):
-            self.tried[path, what, place["positions"][0]] = number + 1
-            self.insert(path, candidates[number], event, alias, what, place["line"])
-            return None
-        return self.allow(path, tree, place, alias, what, backward)
-
-    def mend_again(self, place, number):
-        path, event, alias = place["file"], place["event"], place["alias"]
-        what = f"{event['op']}: {event['from']} -> {event['to']}, {event['dtype']} {event['shape']}"
-        tree = ast.parse(self.read(path))
-        # Columns behind the edit were those of the edited text: the expression is found by its line.
-        nodes = [n for n in ast.walk(tree) if isinstance(n, ast.expr) and n.lineno == place["positions"][0]]
-        node = next((n for n in nodes if len(_candidates(n, place)) > number), None)
-        if node is None:
-            return self.allow(path, tree, place, alias, what, False)
-        self.tried[path, what, place["positions"][0]] = number + 1
-        self.insert(path, _candidates(node, place)[number], event, alias, what, place["line"])
-        return None
-
-    def insert(self, path, operand, event, alias, what, line):
-        before = self.sources[path]
-        text = _Text(before)
-        begin, end = text.span(operand)
-        primary = isinstance(operand, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
-        source = text.bytes[begin:end].decode()
-        # The gradient goes on as it does where the op redistributes its input.
-        call = f".to_global(sbp={_sbp_source(event['to'], alias)}, keep_grad_sbp=True)"
-        self.sources[path] = text.replaced([(begin, end, (source if primary else f"({source})") + call)])
-        self.made.append(((path, what), line, before))
-
-    def allow(self, path, tree, place, alias, what, backward):
+        before = self.read(path)
+        tree = ast.parse(before)
         statement = _statement(tree, _Lines(place["positions"]))
-        before = self.sources[path]
+        what = _what(place)
+        if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If, ast.With)):
+            raise SystemExit(f"holon explicit: {path}:{statement.lineno}: {what} cannot be written as a to_global.")
         lines = before.splitlines(keepends=True)
         first, last = statement.lineno - 1, statement.end_lineno
         indent = re.match(r"\s*", lines[first])[0]
-        if isinstance(statement, (ast.FunctionDef, ast.ClassDef, ast.For, ast.While, ast.If, ast.With)):
-            raise SystemExit(f"holon explicit: {path}:{statement.lineno}: {what} cannot be written as a to_global.")
         block = [f'{indent}with {alias}.boxing_policy("silent"):  # {what}\n']
         block += ["    " + line if line.strip() else line for line in lines[first:last]]
         self.sources[path] = "".join(lines[:first] + block + lines[last:])
-        why = "what backward computes has no name in the program" if backward else "it is not an operand on this line"
-        self.allowed.append((path, place["line"], what, why))
+        self.allowed.append((path, line, what, self._why(place, tree, rounds)))
+        more = [other for other in others if other != _text_of(place["event"])]
+        self.allowed += [(path, line, other, "the same block allows it") for other in more]
+
+    def _why(self, place, tree, rounds):
+        node, backward = _at_positions(tree, place["positions"]), place["backward"]
+        if backward:
+            where = f"{os.path.basename(backward['file'])}:{backward['line']}"
+            why = f"in {backward['how']}, and no to_global(grad_sbp=...) on {where} replaces it"
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("backward", "grad"):
+            why = "what backward computes there was not recorded on a line of the program"
+        elif rounds:
+            why = "no to_global on this line replaces it"
+        else:
+            why = "it is not an operand on this line"
+        return why + " with the same bits; --rounding takes one that makes sums in another order" if rounds else why
+
+
+def _text_of(event):
+    return f"{event['op']}: {event['from']} -> {event['to']}, {event['dtype']} {event['shape']}"
+
+
+def _what(place):
+    return ("backward, " if place["backward"] else "") + _text_of(place["event"])
 
 
 class _Lines:
@@ -314,13 +384,30 @@ class _Lines:
         self.lineno, self.end_lineno = positions[0], positions[1]
 
 
+class _Result(NamedTuple):
+    """A run of the program."""
+
+    failed: bool
+    out: list[str]
+    err: str
+    refused: dict[str, Any] | None
+    digests: list[str]  # by rank: of gradients and parameters
+
+    def is_as(self, other, printed):
+        """printed: what is printed counts, besides gradients and parameters."""
+        return not self.failed and self.digests == other.digests and (not printed or self.out == other.out)
+
+    def warnings(self):
+        """The implicit boxings of a run under "warn": where each is, and what."""
+        return [(told["place"], _text_of(told)) for told in map(_WARNED.search, self.err.splitlines()) if told]
+
+
 def _run(options, work, sources, policy):
-    """Runs the program on its ranks; returns the process and what was refused."""
-    refused = os.path.join(work, "refused.json")
-    if os.path.exists(refused):
-        os.remove(refused)
-    with open(os.path.join(work, "sources.json"), "w") as file:
-        json.dump(sources, file)
+    """Runs the program on its ranks."""
+    refused = Path(work, "refused.json")
+    for old in [refused, *Path(work).glob("digest.*")]:
+        old.unlink(missing_ok=True)
+    Path(work, "sources.json").write_text(json.dumps(sources))
     inner = ["-m", "holon._explicit", "--probe", work, options.program, *options.arguments]
     command = [sys.executable, *inner]
     if options.ranks:
@@ -328,16 +415,33 @@ def _run(options, work, sources, policy):
         command = [launcher, "-n", str(options.ranks), "--python", sys.executable, *inner]
     environment = {**os.environ, "HOLON_BOXING_POLICY": policy}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    found = None
-    if os.path.exists(refused):
-        with open(refused) as file:
-            found = json.load(file)
-    return done, found
+    return _Result(
+        done.returncode != 0,
+        sorted(done.stdout.splitlines()),  # ranks print in any order
+        done.stderr,
+        json.loads(refused.read_text()) if refused.exists() else None,
+        [f"{path.name} {path.read_text()}" for path in sorted(Path(work).glob("digest.*"))],
+    )
 
 
-def _prints_alike(a, b):
-    # Ranks print in any order.
-    return sorted(a.stdout.splitlines()) == sorted(b.stdout.splitlines())
+def _mend(options, work, rewriter, refused, base, printed):
+    """Changes the source so that this is not refused again. Returns a run of it under "warn"."""
+    rounded = None
+    for path, after in rewriter.edits(refused):
+        result = _run(options, work, {**rewriter.sources, path: after}, "warn")
+        if result.failed or len(result.warnings()) >= len(base.warnings()):
+            continue  # of another tensor
+        if result.is_as(base, printed):
+            rewriter.take(refused, path, after)
+            return result
+        rounded = rounded or (path, after, result)
+    if rounded and options.rounding:
+        rewriter.take(refused, *rounded[:2])
+        return rounded[2]
+    place = f"{refused['file']}:{refused['line']}"
+    others = {what: None for where, what in base.warnings() if where and os.path.realpath(where) == place}
+    rewriter.allow(refused, rounded is not None, list(others))
+    return _run(options, work, rewriter.sources, "warn")
 
 
 def _patch(rewriter):
@@ -352,30 +456,44 @@ def _patch(rewriter):
 def main(arguments=None):
     parser = argparse.ArgumentParser("holon explicit", description=__doc__.split("\n\n")[0])
     parser.add_argument("-n", "--nproc_per_node", dest="ranks", type=int, default=0, help="ranks, as processes")
+    parser.add_argument(
+        "--rounding", action="store_true", help="convert gradients also where that makes sums in another order"
+    )
     parser.add_argument("-o", "--output", help="folder for the changed files; a patch is printed otherwise")
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
     rewriter = Rewriter()
     with tempfile.TemporaryDirectory() as work:
-        original, _ = _run(options, work, {}, "silent")
-        if original.returncode:
-            sys.exit(f"holon explicit: the program fails as it is:\n{original.stderr}")
-        for _ in range(_MOST_RUNS):
-            done, refused = _run(options, work, rewriter.sources, "raise")
-            if not refused:
+        original = base = _run(options, work, {}, "warn")
+        if original.failed:
+            sys.exit(f"holon explicit: the program fails as it is:\n{original.err}")
+        again = _run(options, work, {}, "warn")
+        printed = again.out == original.out  # not where it prints times
+        if not again.is_as(original, printed):
+            sys.exit(
+                "holon explicit: two runs of the program have other gradients or parameters, so that no conversion can "
+                "be compared. Seed its random numbers (manual_seed), and those of its data."
+            )
+        for _ in range(_MOST_EDITS):
+            done = _run(options, work, rewriter.sources, "raise")
+            if not done.refused:
                 break
-            rewriter.mend(refused)
-    if done.returncode:
-        sys.exit(f"holon explicit: the program fails with what was changed:\n{done.stderr}")
-    for (path, what), line, _ in rewriter.made:
+            base = _mend(options, work, rewriter, done.refused, base, printed)
+    if done.failed:
+        sys.exit(f"holon explicit: the program fails with what was changed:\n{done.err}")
+    for path, line, what in rewriter.made:
         print(f"{os.path.relpath(path)}:{line}: {what}: explicit", file=sys.stderr)
     for path, line, what, why in rewriter.allowed:
         print(f"{os.path.relpath(path)}:{line}: {what}: allowed by a block, {why}", file=sys.stderr)
-    same = _prints_alike(original, done)
-    print(f"the program prints {'the same' if same else 'something else'}", file=sys.stderr)
+    prints = f"the program prints {'the same' if done.out == original.out else 'something else'}"
+    prints += "" if printed else " in each run"
+    bits = f"gradients and parameters have {'the same' if done.digests == original.digests else 'other'} bits"
+    print(f"{prints}; {bits}", file=sys.stderr)
     if options.output:
         for path, text in rewriter.sources.items():
+            if text == rewriter.originals[path]:
+                continue
             target = os.path.join(
                 options.output, os.path.relpath(path, os.path.dirname(os.path.realpath(options.program)))
             )
@@ -384,7 +502,8 @@ def main(arguments=None):
                 file.write(text)
     else:
         print(_patch(rewriter), end="")
-    return 0 if same else 1
+    # Other bits than those that --rounding has accepted are a fault.
+    return 0 if done.is_as(base, printed) else 1
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ void send(const Tensor& t, HandleOf<"int"> dst, bool send_meta) {
   if (t.is_global())
     fail_value("comm.send: takes a local tensor; this one is global {}. Send its part, to_local(), or use to_global.",
                t.shape());
-  t.require_value("comm.send");
+  t.require_memory("comm.send");
   const std::array<int, 2> both{Context::current().rank(), peer(dst, "send", "dst")};
   auto& pair = comm::communicator(both);
   if (send_meta) {

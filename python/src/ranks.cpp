@@ -26,6 +26,7 @@
 #include "holon/comm/run_ranks.h"
 #include "holon/dispatch/dispatch.h"
 #include "holon/dispatch/draw_seed.h"
+#include "holon/graph/virtual_rank.h"
 #include "holon/tensor/print.h"
 
 namespace holon::python {
@@ -238,7 +239,7 @@ nb::typed<nb::list, nb::any> run_ranks(int n, HandleOf<"Callable[[int], Any]"> f
 
 void barrier() {
   int world = Context::current().world_size();
-  if (world == 1) return;
+  if (world == 1 || graph::is_virtual()) return;
   std::vector<int> ranks(to_size(world));
   for (int r = 0; r < world; ++r) at_index(ranks, r) = r;
   comm::communicator(ranks).barrier();

@@ -6,6 +6,7 @@
 #include "holon/base/index.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/print.h"
+#include "holon/tensor/tracer.h"
 
 namespace holon::python {
 
@@ -98,7 +99,7 @@ int set_data(PyObject* self, PyObject* value, void*) {
   return guarded(
       [&] {
         const Tensor& to = expect_tensor(value ? value : Py_None, "data", "the value");
-        if (Context::current().tracer() || to.is_symbolic())
+        if (capturing_tracer() || to.is_symbolic())
           fail_runtime("data of a tensor {} is set while a graph is captured. Write into it instead, by copy_() or "
                        "another in-place op.",
                        tensor_of(self).shape());
@@ -266,7 +267,7 @@ void bind_tensor(nb::module_&) {
   def_method(
       "data_ptr",
       [](const Tensor& t) {
-        t.require_value("data_ptr");
+        t.require_memory("data_ptr");
         return t.array().defined() ? reinterpret_cast<uintptr_t>(t.array().bytes()) : 0;
       },
       "The address of this rank's first element; 0 outside the placement.");

@@ -8,6 +8,7 @@
 #include "bind.h"
 #include "holon/base/error.h"
 #include "holon/global/placement.h"
+#include "holon/verify/digest.h"
 #include "holon/verify/recorder.h"
 #include "holon/verify/report.h"
 
@@ -64,6 +65,12 @@ void bind_verify(nb::module_& m) {
         recorder().reset();
       },
       "error"_a = "", "Ends the recording; error: what the program raised.");
+  nb::class_<verify::Digest>(
+      m, "Digest",
+      "Of the gradients and updated parameters of this rank from its making on, bit by bit (holon "
+      "explicit).")
+      .def(nb::init<>())
+      .def("value", &verify::Digest::value);
   nb::class_<Report>(m, "CheckReport", "What holon check has found under one layout.")
       .def_ro("compared", &Report::compared)
       .def_ro("notes", &Report::notes)

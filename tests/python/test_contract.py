@@ -2,63 +2,22 @@
 
 import contextlib
 import re
-import shutil
 import subprocess
-import sys
 import textwrap
 
 import pytest
-from harness.ranks import ROOT, environment, launch
+from harness import cpp
+from harness.contracts import EAGER_GPT, FIXED, LAYOUTS, command
+from harness.ranks import ROOT, environment, free_port, launch
 
 import holon as flow
 from holon import _C, run_ranks
-
-FIXED = {"HOLON_MACHINE_COSTS": "fixed"}
-
-
-def command(*arguments, cwd=None, **extra):
-    """Runs the command holon; returns the finished process."""
-    return subprocess.run(
-        [sys.executable, "-m", "holon", *map(str, arguments)],
-        env=environment(**FIXED, **extra),
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
-GPT = f"""
-import sys
-
-sys.path.insert(0, {str(ROOT / "examples/gpt")!r})
-import numpy as np
-
-import holon as flow
-from holon import _C
-from model import GPT, Layout
-
-dp, tp, stages = map(int, sys.argv[1:4])
-flow.manual_seed(1)
-model = GPT(2, 16, 4, 8, Layout.over(dp, tp, stages))
-optimizer = flow.optim.AdamW(model.parameters(), lr=1e-3)
-rng = np.random.default_rng(0)
-for step in range(4):
-    seen, following = rng.integers(0, 256, (4, 8)), rng.integers(0, 256, (4, 8))
-    before = _C.comm_stats()["bytes_read"]
-    loss = model.loss(*model.pair(seen, following))
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    read, calls = _C.comm_stats()["bytes_read"] - before, _C.planner_calls()
-    print(step, read, calls, loss.to_local().numpy().tobytes().hex() or "-")
-"""
 
 
 @pytest.fixture(scope="module")
 def gpt(tmp_path_factory):
     path = tmp_path_factory.mktemp("gpt") / "gpt.py"
-    path.write_text(GPT)
+    path.write_text(EAGER_GPT)
     return path
 
 
@@ -66,9 +25,6 @@ def step_bytes(file):
     """What all ranks read in a step, by the file."""
     step = re.search(r"^== step .*?(?=^== |\Z)", file.read_text(), re.M | re.S)[0]
     return sum(int(n) * int(each) for n, each in re.findall(r"^  x(\d+) .*, all (\d+) bytes", step, re.M))
-
-
-LAYOUTS = [(4, 1, 1), (1, 4, 1), (2, 2, 1), (2, 1, 2)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
@@ -84,6 +40,20 @@ def test_bytes_are_the_transports_and_a_replay_does_not_plan(gpt, tmp_path, layo
     again = [line.split() for line in replayed.stdout.splitlines()]
     assert {calls for _, _, calls, _ in again} == {"0"}
     assert sorted((s, loss) for s, _, _, loss in again) == sorted((s, loss) for s, _, _, loss in lines)
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_it_holds_where_ranks_have_other_cores(gpt, tmp_path, overlap):
+    # Gradients are summed together where a second thread pays.
+    file = tmp_path / "gpt.contract"
+    recorded = command("contract", "record", "-n", 4, "-o", file, gpt, 4, 1, 1, HOLON_OVERLAP=overlap)
+    assert recorded.returncode == 0, recorded.stderr
+    assert ("gradients together" in file.read_text()) == bool(overlap)
+    kept = command("contract", "check", "-n", 4, "-c", file, gpt, 4, 1, 1, HOLON_OVERLAP=1 - overlap)
+    assert kept.returncode == 0, kept.stderr
+    read = [sorted(line.split()[:2] for line in done.stdout.splitlines()) for done in (recorded, kept)]
+    assert read[0] == read[1] != []
+    assert {line.split()[2] for line in kept.stdout.splitlines()} == {"0"}
 
 
 NET = """
@@ -375,61 +345,12 @@ def test_a_wrong_file_is_refused(tmp_path):
     assert _C.planner_calls() >= 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_an_explicit_gpt_runs_under_raise_with_equal_bits(gpt, tmp_path, layout):
-    source = tmp_path / "source"
-    source.mkdir()
-    # What is rewritten is beside the program.
-    shutil.copy(ROOT / "examples/gpt/model.py", source)
-    text = GPT.replace(str(ROOT / "examples/gpt"), str(source))
-    text = text.replace("print(step, read, calls, ", "print(step, ")
-    (source / "gpt.py").write_text(text)
-    made = command("explicit", "-n", 4, "-o", tmp_path / "explicit", source / "gpt.py", *layout)
+def test_the_example_in_cpp_prints_what_the_guide_shows(tmp_path):
+    guide = (ROOT / "docs/guides/contract.md").read_text()
+    shown = guide.split("### In C++")[1].split("```text\n")[1].split("```")[0]
+    made = cpp.compiled(ROOT / "examples/cpp/contract.cpp", tmp_path / "contract", *cpp.WARNINGS, "-Werror")
     assert made.returncode == 0, made.stderr
-    assert "the program prints the same" in made.stderr
-    before = launch(source / "gpt.py", 4, arguments=layout, **FIXED)
-    # The edited files in the place of the others.
-    for file in (tmp_path / "explicit").glob("*.py"):
-        shutil.copy(file, source)
-    after = launch(source / "gpt.py", 4, arguments=layout, HOLON_BOXING_POLICY="raise", **FIXED)
-    assert after.returncode == 0, after.stderr
-    assert sorted(after.stdout.splitlines()) == sorted(before.stdout.splitlines()) != []
-    if layout[1] > 1:
-        assert "self.attention(self.norm1(x)).to_global(sbp=" in (source / "model.py").read_text()
-        assert 'with flow.boxing_policy("silent"):' in (source / "gpt.py").read_text()
-
-
-def test_explicit_prints_a_patch(net, tmp_path):
-    program = tmp_path / "net.py"
-    program.write_text(NET.replace("print(step, ", "print(step) or (").replace(", _C.planner_calls())", ")"))
-    made = command("explicit", "-n", 2, program, cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
-    assert "net.py:" in made.stderr and "linear: S(0) -> B, float32 [4, 8]: explicit" in made.stderr
-    assert "+        h = self.up(x.to_global(sbp=flow.sbp.broadcast, keep_grad_sbp=True))" in made.stdout
-    subprocess.run(["patch", "-p1"], input=made.stdout, text=True, check=True, cwd=tmp_path)
-    done = launch(program, 2, HOLON_BOXING_POLICY="raise", **FIXED)
+    start = [cpp.LAUNCHER, "-n", "2", "--master_port", str(free_port()), tmp_path / "contract"]
+    done = subprocess.run(start, cwd=tmp_path, env=environment(**FIXED), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    broken = tmp_path / "broken.py"
-    broken.write_text("raise KeyError(1)\n")
-    told = command("explicit", "-n", 2, broken)
-    assert told.returncode != 0 and "the program fails as it is" in told.stderr
-
-
-def test_a_gradient_is_kept_as_it_comes():
-    def rank(_):
-        placement = flow.placement("cpu", [0, 1])
-        x = flow.ones(4, 4, placement=placement, sbp=flow.sbp.split(0)).requires_grad_()
-        y = x * 1
-        seen = []
-        y.register_hook(lambda g: seen.append(g.sbp))
-        gradient = flow.ones(4, 4, placement=placement, sbp=flow.sbp.broadcast)
-        y.to_global(sbp=flow.sbp.broadcast, keep_grad_sbp=True).backward(gradient)
-        assert seen == [(flow.sbp.broadcast,)] and x.grad.sbp == (flow.sbp.split(0),)
-        # Of a leaf too, whose own gradient has the leaf's layout.
-        x.to_global(sbp=flow.sbp.broadcast, keep_grad_sbp=True).backward(gradient)
-        assert x.grad.sbp == (flow.sbp.split(0),) and float(x.grad.sum().item()) == 32
-        with pytest.raises(Exception, match="grad_sbp and keep_grad_sbp were both given"):
-            y.to_global(sbp=flow.sbp.broadcast, grad_sbp=flow.sbp.broadcast, keep_grad_sbp=True)
-
-    run_ranks(2, rank)
+    assert done.stdout == shown

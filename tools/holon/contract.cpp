@@ -24,6 +24,7 @@ constexpr int kDiffer = 1;
 struct ContractArguments {
   std::string file, other, machine, python;
   int ranks = 1, hosts = 0;
+  bool no_values = false;
   std::vector<std::string> program;
 };
 
@@ -35,21 +36,39 @@ std::string launcher() {
   return !failed && std::filesystem::exists(beside, failed) ? beside.string() : "holon-launch";
 }
 
+[[noreturn]] void become(std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (std::string& w : words) argv.push_back(w.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  fail_runtime("{} cannot be run: {}. Install Holon's launcher next to this command, and name a Python interpreter "
+               "that exists by --python.",
+               words[0], std::strerror(errno));
+}
+
 // Becomes the launcher with the program, under the contract.
 int launch(const ContractArguments& a, const char* variable) {
   if (a.program.empty())
     fail_value("no program was named. Write holon contract record -n 2 -o FILE PROGRAM [ARGUMENTS].");
   setenv(variable, std::filesystem::absolute(a.file).c_str(), 1);
   unsetenv(std::strcmp(variable, "HOLON_CONTRACT") == 0 ? "HOLON_CONTRACT_RECORD" : "HOLON_CONTRACT");
+  if (a.no_values) {
+    // One process that is a rank of a world without data.
+    unsetenv(variable);
+    std::vector<std::string> words{a.python.empty() ? "python3" : a.python,
+                                   "-m",
+                                   "holon._without_values",
+                                   std::filesystem::absolute(a.file).string(),
+                                   std::to_string(a.ranks),
+                                   std::to_string(a.hosts ? a.hosts : 1)};
+    words.insert(words.end(), a.program.begin(), a.program.end());
+    become(words);
+  }
   std::vector<std::string> words{launcher(), "-n", std::to_string(a.ranks)};
   if (!a.python.empty()) words.insert(words.end(), {"--python", a.python});
   words.push_back("--");
   words.insert(words.end(), a.program.begin(), a.program.end());
-  std::vector<char*> argv;
-  for (std::string& w : words) argv.push_back(w.data());
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  fail_runtime("{} cannot be run: {}. Install Holon's launcher next to this command.", words[0], std::strerror(errno));
+  become(words);
 }
 
 int cost(const ContractArguments& a) {
@@ -91,9 +110,15 @@ void add_contract_commands(CLI::App& app, std::function<int()>* command) {
     });
     return sub;
   };
-  runs("record", "Run a program and write its boxings to a file", "HOLON_CONTRACT_RECORD")
-      ->add_option("-o,--output", a->file, "The file to write")
-      ->required();
+  auto* record = runs("record", "Run a program and write its boxings to a file", "HOLON_CONTRACT_RECORD");
+  record->add_option("-o,--output", a->file, "The file to write")->required();
+  auto* no_values = record->add_flag("--no-values", a->no_values,
+                                     "Run a Python program on one process, without data: for any number of ranks, and "
+                                     "programs that read no values");
+  record
+      ->add_option("--hosts", a->hosts, "With --no-values: hosts that the ranks are on, as many on each; 1 by default")
+      ->check(CLI::Range(1, 4096))
+      ->needs(no_values);
   runs("check", "Run a program and stop at the first boxing that is not in the file", "HOLON_CONTRACT")
       ->add_option("-c,--contract", a->file, "The file")
       ->required();

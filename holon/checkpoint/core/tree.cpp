@@ -67,7 +67,7 @@ class Flattener {
 
   json tensor(const Tensor& t, const std::string& path, const std::string& name) {
     if (!t.defined()) fail_runtime("{}: the tensor at the top{} is undefined.", op_, path);
-    t.require_value(op_);
+    t.require_memory(op_);
     // "a.b" may be one name or a path; both may be there.
     std::string base = name.empty() ? "value" : name == "__metadata__" ? "metadata" : name, unique = base;
     for (int i = 2; !names_.insert(unique).second; ++i) unique = fmt::format("{}#{}", base, i);

@@ -33,6 +33,7 @@ struct CommPart {
   char site[sizeof(CallDetails::site)] = "";
   uint64_t owner = 0;
   std::shared_ptr<World> world;
+  std::string refused;  // why there is none
   int channel = 0;
   std::map<std::vector<int>, std::unique_ptr<Communicator>, SpanLess> communicators;
 };
@@ -55,6 +56,7 @@ World& world() {
   CommPart& p = part();
   if (p.world && p.world->size() > 1) p.world->require_own("a group of several ranks");
   if (!p.world) [[unlikely]] {
+    if (!p.refused.empty()) fail_runtime("{}", p.refused);
     Context& c = Context::current();
     if (c.world_size() > 1 && !c.ranks_are_threads() && !forked_from().empty()) fail_forked("a group of several ranks");
     HOLON_CHECK(!c.ranks_are_threads(), "a rank that is a thread has no world");
@@ -71,6 +73,7 @@ World& world() {
 }
 
 void adopt_world(std::shared_ptr<World> w) { part().world = std::move(w); }
+void refuse_world(std::string why) { part().refused = std::move(why); }
 
 std::shared_ptr<World> shared_world() {
   world();

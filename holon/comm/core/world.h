@@ -98,6 +98,8 @@ class World {
 World& world();
 // Gives the current context its world, before its first call of world().
 void adopt_world(std::shared_ptr<World> world);
+// The current context has no world: calls of world() raise this (RuntimeError).
+void refuse_world(std::string why);
 
 // A rank's threads that communicate have a Context and a channel each, on one World: the groups of different channels
 // are different groups, so that their calls are never taken for each other's. 0 is the rank's own thread's.

@@ -177,6 +177,8 @@ void verify(const Graph& g, const char* after);
 // A line per node, e.g. "%12 = matmul(%3, %10)  float32 [4, 8] S(0) @cpu:[0, 1]  stage 0 forward  model.fc1".
 std::string str(const Graph& g);
 std::string str(const Graph& g, const Node& n);
+// "forward of model.blocks.*.fc": the blocks of a model are alike.
+std::string place_text(const Graph& g, const Node& n);
 
 // The same on every rank that captured the same; depends on all that decides what ranks exchange.
 uint64_t hash(const Graph& g);

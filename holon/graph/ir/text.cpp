@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <cctype>
 #include <set>
+#include <string>
 
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
@@ -18,6 +21,20 @@ std::string reference(const Graph& g, ValueId id) {
 }
 
 namespace {
+
+// "model.blocks.*.fc": the blocks of a model are alike.
+std::string without_numbers(const std::string& path) {
+  std::string text;
+  for (size_t begin = 0; begin <= path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    const std::string part = path.substr(begin, end - begin);
+    const bool number =
+        !part.empty() && std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isdigit(c); });
+    text += (begin ? "." : "") + (number ? "*" : part);
+    begin = end + 1;
+  }
+  return text;
+}
 
 std::string ranks_text(const Placement& p) {
   std::string all = p.str();  // placement(type="cpu", ranks=[[0, 1], [2, 3]])
@@ -86,6 +103,12 @@ std::string str(const Graph& g) {
   for (auto& n : g.nodes) s += str(g, n) + "\n";
   for (int f = 0; f < g.variants(); ++f) s += fmt::format("outputs: {}{}\n", list(g, g.outputs_of(f)), of_variant(f));
   return s;
+}
+
+std::string place_text(const Graph& g, const Node& n) {
+  const std::string& scope = at_index(g.scopes, n.scope);
+  return scope.empty() ? std::string(name(n.section))
+                       : fmt::format("{} of {}", name(n.section), without_numbers(scope));
 }
 
 }  // namespace holon::graph

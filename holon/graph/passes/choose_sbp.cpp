@@ -8,14 +8,20 @@
 // over some nodes. Sweeps end when nothing is gained. A split parameter that stays where it is comes before any time.
 #include <algorithm>
 #include <optional>
+#include <set>
+#include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "holon/base/hash.h"
 #include "holon/base/index.h"
 #include "holon/boxing/planner.h"
+#include "holon/contract/compilation.h"
 #include "holon/dispatch/signature.h"
 #include "holon/graph/ir/signatures.h"
 #include "holon/graph/passes/known_signatures.h"
+#include "holon/graph/passes/node_layouts.h"
 #include "holon/graph/passes/parameters.h"
 #include "holon/graph/passes/pass.h"
 #include "holon/graph/passes/rewrite.h"
@@ -37,6 +43,27 @@ class Choose {
 
   void run() {
     if (!look()) return;
+    auto* compilation = contract::Compilation::current();
+    std::optional<bool> changed;
+    if (compilation && compilation->is_frozen()) changed = take(*compilation);
+    if (!changed) {
+      std::vector<State> before;
+      for (size_t i = 0; compilation && i < g_.nodes.size(); ++i) before.push_back(state_of(i));
+      changed = improve_all();
+      if (compilation && *changed) note(*compilation, before);
+    }
+    if (*changed) rebuild();
+  }
+
+ private:
+  using State = NodeLayouts;
+  struct Wanted {
+    const GlobalSpec* spec;
+    int32_t readers = 0, often = 0;  // of them, those in each micro-batch
+  };
+
+  bool improve_all() {
+    const contract::Compilation::Search searching;
     bool changed = false;
     for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
       bool gained = false;
@@ -47,19 +74,42 @@ class Choose {
       changed |= gained;
       if (!gained) break;
     }
-    if (changed) rebuild();
+    return changed;
   }
 
- private:
-  struct Wanted {
-    const GlobalSpec* spec;
-    int32_t readers = 0, often = 0;  // of them, those in each micro-batch
-  };
-  // The layouts of a node's inputs and outputs.
-  struct State {
-    SmallVec<const GlobalSpec*, 4> in;
-    SmallVec<const GlobalSpec*, 2> out;
-  };
+  // Of calls that are alike, some of which have changed, all are noted, in their order.
+  void note(contract::Compilation& compilation, const std::vector<State>& before) {
+    std::vector<std::string> calls(before.size());
+    std::set<std::string> changed;
+    for (size_t i = 0; i < before.size(); ++i) {
+      if (!known(i)) continue;
+      calls[i] = call_text(g_, g_.nodes[i], *known(i), before[i]);
+      const State now = state_of(i);
+      if (!alike(now.in, before[i].in) || !alike(now.out, before[i].out)) changed.insert(calls[i]);
+    }
+    for (size_t i = 0; i < before.size(); ++i)
+      if (changed.contains(calls[i])) compilation.note(calls[i], layouts_text(state_of(i)));
+  }
+  // Takes what was noted; whether that changes anything. nullopt: it does not fit, and all is as before.
+  std::optional<bool> take(contract::Compilation& compilation) {
+    std::vector<std::pair<size_t, State>> done;
+    for (size_t i = 0; i < g_.nodes.size(); ++i) {
+      const Known* k = known(i);
+      if (!k) continue;
+      const Node& n = g_.nodes[i];
+      const State before = state_of(i);
+      const auto taken = compilation.next(call_text(g_, n, *k, before));
+      if (!taken) continue;
+      const auto s = layouts_from(*taken, before);
+      if (!s || !has_signature(*n.op, n.attrs, k->in, k->out, s->in, s->out)) {
+        for (size_t d = done.size(); d-- > 0;) set(done[d].first, done[d].second);
+        return std::nullopt;
+      }
+      done.emplace_back(i, before);
+      set(i, *s);
+    }
+    return !done.empty();
+  }
 
   const GlobalSpec*& now(ValueId v) { return at_index(now_, v); }
   ValueId source(ValueId v) const { return at_index(source_, v); }

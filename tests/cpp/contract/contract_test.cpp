@@ -16,6 +16,7 @@
 #include "holon/contract/cost.h"
 #include "holon/cost/machine.h"
 #include "holon/dispatch/record.h"
+#include "holon/graph/virtual_rank.h"
 #include "holon/ops/activation.h"
 #include "holon/ops/arithmetic.h"
 #include "holon/ops/create.h"
@@ -54,7 +55,7 @@ class ContractTest : public testing::Test {
 };
 
 // A line of the program, as a host language would tell it.
-void line(const char* text) { comm::set_call_site(text); }
+void line(const char* text) { set_line(text); }
 
 struct Program {
   int steps = 3;
@@ -164,6 +165,36 @@ TEST_F(ContractTest, ItIsTheSameHoweverOftenItIsRecorded) {
   }
   EXPECT_EQ(text(), first);
   EXPECT_EQ(read_document(file_).str(), first);
+}
+
+TEST_F(ContractTest, WithoutValuesItIsTheSame) {
+  comm::run_ranks(4, [&](int) {
+    set_machine({});
+    Guard record(file_, Mode::kRecord);
+    Program{.extra = true}();
+  });
+  const std::string real = text();
+  std::filesystem::remove(file_);
+  {
+    const graph::VirtualRank rank(0, 4);
+    set_machine({});
+    Guard record(file_, Mode::kRecordAlone);
+    Program{.extra = true}();
+  }
+  EXPECT_EQ(text(), real);
+  std::filesystem::remove(file_);
+  {
+    const graph::VirtualRank rank(0, 4);
+    EXPECT_THAT(error_of([&] {
+                  Guard record(file_, Mode::kRecordAlone);
+                  Program{.log_last = true}();
+                }),
+                AllOf(HasSubstr("item: the tensor float32 [] has a shape and no value"),
+                      HasSubstr("one of a world that is not there")));
+    EXPECT_THAT(error_of([] { comm::barrier(); }), HasSubstr("has no other ranks to communicate with"));
+    line("");
+  }
+  EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
 TEST_F(ContractTest, DeviationsAreToldOnEveryRankAlike) {
