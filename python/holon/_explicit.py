@@ -245,15 +245,22 @@ def _statement(tree, node):
 
 def _names_of_holon(tree):
     """What the package, or one that exports its names, is called in the file; first of all, and every import."""
-    alias, imported = "", set()
+    imported, modules = set(), []
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             for name in node.names:
                 called = name.asname or name.name.split(".")[0]
                 imported.add(called)
-                if isinstance(node, ast.Import) and name.name in ("holon", "oneflow"):
-                    alias = alias or called
-    return alias, imported
+                if isinstance(node, ast.Import):
+                    modules.append((name.name, called))
+    # A front end is known by what the program takes from it.
+    places = {
+        node.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in ("sbp", "placement") and isinstance(node.value, ast.Name)
+    }
+    named = [called for name, called in modules if name == "holon"] + [c for _, c in modules if c in places]
+    return named[0] if named else "", imported
 
 
 def _gradient_expressions(tree, line, imported):
