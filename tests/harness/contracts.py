@@ -1,5 +1,6 @@
 """The command ``holon contract`` and its like, and what they are tried on: a GPT on four ranks."""
 
+import re
 import subprocess
 import sys
 
@@ -21,6 +22,22 @@ def command(*arguments, cwd=None, **extra):
         text=True,
         timeout=120,
     )
+
+
+def bytes_of(file, section):
+    """What all ranks read in a section of a contract: a step, or a call of a graph."""
+    text = re.search(rf"^== {section} .*?(?=^-- |^== |\Z)", file.read_text(), re.M | re.S)[0]
+    return sum(int(n) * int(each) for n, each in re.findall(r"^  x(\d+) .*, all (\d+) bytes", text, re.M))
+
+
+def recorded_and_replayed(program, file, layout):
+    """What each rank prints of each step, in words, when a contract is recorded and when it is kept."""
+    outputs = []
+    for verb, option in ("record", "-o"), ("check", "-c"):
+        run = command("contract", verb, "-n", 4, option, file, program, *layout)
+        assert run.returncode == 0, run.stderr
+        outputs.append([line.split() for line in run.stdout.splitlines()])
+    return outputs
 
 
 # Prints of each step its number, the bytes that the rank has read, how often it has asked the planner so far, and the

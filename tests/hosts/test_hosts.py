@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -281,7 +282,7 @@ else:
 
 
 def test_one_trace_of_all_hosts(tmp_path):
-    """Every rank is in it, and all begin a common boxing before any of them has ended it."""
+    """Every rank is in it, and all begin a common boxing before any of them has ended it, as far as clocks tell."""
     program = tmp_path / "program.py"
     program.write_text("""
 import holon as flow
@@ -299,6 +300,8 @@ for _ in range(20):
         if e.get("ph") == "X" and "all_gather" in e["name"]:
             steps.setdefault(e["pid"], []).append((e["ts"], e["ts"] + e["dur"]))
     assert sorted(steps) == [0, 1, 2, 3] and all(len(s) == 20 for s in steps.values())
-    # Off by less than a round trip, which is what a gather takes at least.
+    # Clocks are off by half of the quickest round trip at most. A gather takes one, too: some may be quicker than those
+    # that the clocks were set by, where other programs run, but not half of all.
+    off = statistics.median(end - start for spans in steps.values() for start, end in spans)
     for together in zip(*(sorted(steps[rank]) for rank in range(4))):
-        assert max(start for start, _ in together) < min(end for _, end in together)
+        assert max(start for start, _ in together) < min(end for _, end in together) + off

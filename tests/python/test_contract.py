@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 from harness import cpp
-from harness.contracts import EAGER_GPT, FIXED, LAYOUTS, command
+from harness.contracts import EAGER_GPT, FIXED, LAYOUTS, bytes_of, command, recorded_and_replayed
 from harness.ranks import ROOT, environment, free_port, launch
 
 import holon as flow
@@ -21,23 +21,12 @@ def gpt(tmp_path_factory):
     return path
 
 
-def step_bytes(file):
-    """What all ranks read in a step, by the file."""
-    step = re.search(r"^== step .*?(?=^== |\Z)", file.read_text(), re.M | re.S)[0]
-    return sum(int(n) * int(each) for n, each in re.findall(r"^  x(\d+) .*, all (\d+) bytes", step, re.M))
-
-
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_bytes_are_the_transports_and_a_replay_does_not_plan(gpt, tmp_path, layout):
     file = tmp_path / "gpt.contract"
-    recorded = command("contract", "record", "-n", 4, "-o", file, gpt, *layout)
-    assert recorded.returncode == 0, recorded.stderr
-    lines = [line.split() for line in recorded.stdout.splitlines()]
+    lines, again = recorded_and_replayed(gpt, file, layout)
     for step in "123":
-        assert sum(int(read) for s, read, *_ in lines if s == step) == step_bytes(file) > 0
-    replayed = command("contract", "check", "-n", 4, "-c", file, gpt, *layout)
-    assert replayed.returncode == 0, replayed.stderr
-    again = [line.split() for line in replayed.stdout.splitlines()]
+        assert sum(int(read) for s, read, *_ in lines if s == step) == bytes_of(file, "step") > 0
     assert {calls for _, _, calls, _ in again} == {"0"}
     assert sorted((s, loss) for s, _, _, loss in again) == sorted((s, loss) for s, _, _, loss in lines)
 

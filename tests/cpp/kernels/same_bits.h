@@ -40,10 +40,10 @@ inline void expect_same_bits(const Array& a, const Array& b) {
         << "element " << i;
 }
 
-// Parts as 2, 4 and 8 ranks have them, joined as a partial sum of them is.
+// Parts as 2, 4 and 8 ranks have them, joined as a partial sum of them is. A rank has one of `most` or its multiple.
 template <class F>
-void expect_parts_to_join(int64_t rows, const Array& whole, F&& sum_of_rows) {
-  for (int64_t parts = 2; parts <= 8 && parts <= subtrees(rows); parts *= 2) {
+void expect_parts_to_join(int64_t rows, int64_t most, const Array& whole, F&& sum_of_rows) {
+  for (int64_t parts = 2; parts <= 8 && most % parts == 0; parts *= 2) {
     std::vector<Array> of_ranks;
     std::vector<const void*> sources;
     for (int64_t r = 0; r < parts; ++r) of_ranks.push_back(sum_of_rows(rows * r / parts, rows * (r + 1) / parts));
@@ -52,6 +52,11 @@ void expect_parts_to_join(int64_t rows, const Array& whole, F&& sum_of_rows) {
     add_n(joined.bytes(), sources, joined.numel(), DType::kFloat32);
     expect_same_bits(joined, whole);
   }
+}
+
+template <class F>
+void expect_parts_to_join(int64_t rows, const Array& whole, F&& sum_of_rows) {
+  expect_parts_to_join(rows, subtrees(rows), whole, sum_of_rows);
 }
 
 }  // namespace holon::kernels
