@@ -34,7 +34,7 @@ struct Reader {
   bool ok = true;
   void raw(void* to, size_t n) {
     ok = ok && bytes.size() >= n;
-    if (!ok) return;
+    if (!ok || n == 0) return;  // to is nullptr for an empty vector
     std::memcpy(to, bytes.data(), n);
     bytes.remove_prefix(n);
   }
