@@ -19,6 +19,7 @@
 #include "holon/contract/moves.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/gradient_forms.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/recorded_site.h"
 #include "holon/ops/arithmetic.h"
@@ -104,8 +105,12 @@ class Run {
       if (leave_for_later(*node, grads)) continue;
       tracing::Span span(node->name(), "gradient");
       const contract::BackwardOf backward_of(node->name());
-      TensorVec below = explained([&] { return node->backward(grads); },
-                                  [&] { return fmt::format("the gradient of {}", recorded_text(*node)); });
+      TensorVec below = explained(
+          [&] {
+            const GradientForms forms(grads);
+            return node->backward(grads);
+          },
+          [&] { return fmt::format("the gradient of {}", recorded_text(*node)); });
       if (Observer* o = observer()) [[unlikely]]
         o->backward(*node, grads, below);
       if (!retain_) node->free_saved();

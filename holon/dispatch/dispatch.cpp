@@ -1,9 +1,7 @@
 #include "holon/dispatch/dispatch.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
-#include <unordered_map>
 
 #include "holon/base/blocking.h"
 #include "holon/base/context.h"
@@ -18,8 +16,10 @@
 #include "holon/contract/moves.h"
 #include "holon/dispatch/autocast.h"
 #include "holon/dispatch/draw_seed.h"
+#include "holon/dispatch/gradient_forms.h"
 #include "holon/dispatch/local_call.h"
 #include "holon/dispatch/on_device.h"
+#include "holon/dispatch/planned_call.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/redistribute_input.h"
 #include "holon/dispatch/signature.h"
@@ -248,151 +248,6 @@ void run_local(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inpu
   run_kernel(op, attrs, in, out, nullptr);
 }
 
-struct CachedCall {
-  std::vector<int64_t> key;
-  InputRoles roles;
-  std::unique_ptr<CachedCall> next;  // the same call of inputs with other roles, where inputs must move
-  ChosenSignature signature;
-  uint32_t redistributed = 0;  // inputs that must move
-  uint32_t cut = 0;            // of those, the ones that are but windows on what each rank has
-  SmallVec<Meta, 3> out;
-  LocalCall local;
-};
-
-// Metas of a call -> what it needs. One per rank.
-struct CallCache {
-  std::unordered_multimap<uint64_t, std::unique_ptr<CachedCall>> entries;
-  static constexpr size_t kMost = 1 << 16;
-};
-
-struct CallKey {
-  SmallVec<int64_t, 48> words;
-  uint64_t hash = 0;
-  void add(int64_t w) {
-    words.push_back(w);
-    hash = hash_combine(hash, static_cast<uint64_t>(w));
-  }
-};
-
-InputRoles roles_of(std::span<const Tensor> inputs, bool grad) {
-  InputRoles r;
-  grad = grad && grad_enabled();
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    auto& t = inputs[i];
-    if (!t.defined()) continue;
-    const uint32_t bit = 1u << std::min<size_t>(i, 31);
-    if (t.spec()->nd_sbp.has_split() && is_parameter(t)) r.parameters |= bit;
-    if (!grad || !t.requires_grad()) continue;
-    r.grads |= bit;
-    if (t.is_leaf()) r.leaves |= bit;
-  }
-  if (r.parameters && boxing::parameter_policy() == boxing::ParameterPolicy::kGather) [[unlikely]]
-    r.parameters = 0;
-  return r;
-}
-
-CallKey key_of(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs) {
-  CallKey k;
-  k.add(reinterpret_cast<int64_t>(&op));
-  k.add(Context::current().layout_free());
-  for (size_t i = 0; i < attrs.size(); ++i) {
-    // Two draws differ in their counters only; their plans are the same.
-    bool draw = static_cast<int>(i) == op.seed_attr || static_cast<int>(i) == op.counter_attr;
-    k.add(draw ? 0 : attrs.starts()[i]);
-  }
-  if (!op.random)
-    for (int64_t w : attrs.words()) k.add(w);
-  else
-    for (size_t i = 0; i < attrs.size(); ++i)
-      if (attrs.has(static_cast<int>(i)) && static_cast<int>(i) != op.seed_attr &&
-          static_cast<int>(i) != op.counter_attr) {
-        size_t begin = attrs.starts()[i], end = attrs.words().size();
-        for (uint16_t s : attrs.starts())
-          if (s != 0xffff && s > begin && s < end) end = s;
-        for (size_t w = begin; w < end; ++w) k.add(attrs.words()[w]);
-      }
-  for (auto& t : inputs) {
-    if (!t.defined()) {
-      k.add(-1);
-      continue;
-    }
-    k.add(reinterpret_cast<int64_t>(t.spec()));
-    k.add(static_cast<int64_t>(t.dtype()) << 8 | t.ndim());
-    for (int64_t x : t.shape()) k.add(x);
-  }
-  return k;
-}
-
-std::unique_ptr<CachedCall> plan_call(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs,
-                                      uint32_t present, const InputRoles& roles) {
-  auto c = std::make_unique<CachedCall>();
-  SmallVec<Meta, 4> metas;
-  SmallVec<const GlobalSpec*, 4> specs;
-  for (auto& t : inputs) {
-    metas.push_back(t.defined() ? Meta{t.shape(), t.dtype()} : Meta{});
-    specs.push_back(t.defined() ? t.spec() : nullptr);
-  }
-  Infer infer(op, attrs, metas, present);
-  infer.run();
-  c->out = infer.out_;
-  Placement placement;
-  if (op.schema.n_inputs == 0) {
-    placement = attrs.as_placement(op.placement_attr);
-    NdSbp sbp = attrs.as_nd_sbp(op.sbp_attr);
-    for (auto& m : c->out) {
-      check_nd_sbp(m.shape, placement, sbp, op.name());
-      c->signature.out.push_back(intern_spec(placement, sbp));
-    }
-  } else {
-    c->signature = choose_signature(op, attrs, metas, c->out, specs, roles);
-    placement = c->signature.out[0]->placement;
-    for (size_t i = 0; i < specs.size(); ++i)
-      if (specs[i] && specs[i] != c->signature.in[i]) {
-        const uint32_t bit = 1u << std::min<size_t>(i, 31);
-        c->redistributed |= bit;
-        if (!specs[i]->nd_sbp.has_partial() &&
-            contract::plan_of(specs[i], c->signature.in[i], metas[i].shape, metas[i].dtype).max_read_bytes() == 0)
-          c->cut |= bit;
-      }
-  }
-  c->local = local_call(metas, c->signature.in, c->out, c->signature.out, Context::current().rank());
-  return c;
-}
-
-// The layouts that calls take are those of a contract while one is in force.
-static const bool kForgets = (contract::on_change([] { Context::current().part<CallCache>().entries.clear(); }), true);
-
-CachedCall* find(const CallCache& cache, const CallKey& key) {
-  auto [begin, end] = cache.entries.equal_range(key.hash);
-  for (auto it = begin; it != end; ++it)
-    if (it->second->key.size() == key.words.size() &&
-        std::equal(key.words.begin(), key.words.end(), it->second->key.begin()))
-      return it->second.get();
-  return nullptr;
-}
-
-const CachedCall& lookup(const OpDef& op, const Attrs& attrs, std::span<const Tensor> inputs, uint32_t present,
-                         bool grad) {
-  auto& cache = Context::current().part<CallCache>();
-  const CallKey key = key_of(op, attrs, inputs);
-  CachedCall* known = find(cache, key);
-  if (known && !known->redistributed) return *known;
-  // Where inputs do not fit as they are, it matters what they are. Only such calls pay for it.
-  const InputRoles roles = roles_of(inputs, grad);
-  for (CachedCall* c = known; c; c = c->next.get())
-    if (c->roles == roles) return *c;
-  auto made = plan_call(op, attrs, inputs, present, roles);
-  made->roles = roles;
-  if (known) {
-    made->next = std::move(known->next);
-    known->next = std::move(made);
-    return *known->next;
-  }
-  made->key.assign(key.words.begin(), key.words.end());
-  if (cache.entries.size() >= CallCache::kMost) cache.entries.clear();
-  return *cache.entries.emplace(key.hash, std::move(made))->second;
-}
-
 // What a kernel reads of other ranks' parts itself: at most what would bring the inputs together.
 boxing::BoxingEvent read_inside(const OpDef& op, const ChosenSignature& signature, const TensorVec& inputs) {
   std::optional<boxing::BoxingEvent> all;
@@ -419,7 +274,11 @@ boxing::BoxingEvent read_inside(const OpDef& op, const ChosenSignature& signatur
 // filled, the forms of them that backward keeps.
 void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Scan& s, TensorVec& outs,
                 TensorVec& saved) {
-  const CachedCall& call = lookup(op, attrs, inputs, s.present, s.grad);
+  GradientForms* const forms = GradientForms::current();
+  if (forms) [[unlikely]]
+    if (auto moved = forms->redistributed(inputs); moved && takes_without_moving(op, attrs, *moved, s.present))
+      inputs = std::move(*moved);
+  const PlannedCall& call = planned_call(op, attrs, inputs, s.present, s.grad);
   if (call.redistributed) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       Tensor& t = inputs[i];
@@ -435,6 +294,7 @@ void run_global(const OpDef& op, const Attrs& attrs, TensorVec& inputs, const Sc
       } else if (!saved.empty()) {
         saved[i] = redistributed;
       }
+      if (forms && !cut) forms->note(t, redistributed);
       t = std::move(redistributed);
     }
   }

@@ -88,8 +88,13 @@ class Chooser {
     pick_.resize(to_size(n_axes_));
   }
 
+  // Inputs that fit a signature as they are run as they are, at no cost.
+  bool as_they_are() { return matches(sbps(), false); }
+  // They may be called something else along an axis of one rank.
+  bool without_moving() { return matches(sbps(), true); }
+
   ChosenSignature run() {
-    if (!matches(specs_as_they_are()) && !matches_contract()) {
+    if (!as_they_are() && !matches_contract()) {
       const contract::Compilation::Search searching;
       search(0);
       HOLON_CHECK(!candidates_.empty(), "op {} has no signature that can be reached", op_.name());
@@ -118,6 +123,12 @@ class Chooser {
  private:
   using Pick = SmallVec<const Signature*, 3>;
 
+  std::vector<NdSbp> sbps() const {
+    std::vector<NdSbp> list;
+    for (auto* s : specs_) list.push_back(s ? s->nd_sbp : NdSbp());
+    return list;
+  }
+
   const GlobalSpec* spec_of(const Pick& pick, size_t operand, bool input) const {
     std::vector<Sbp> list;
     for (auto* s : pick) list.push_back(input ? s->in[operand] : s->out[operand]);
@@ -139,27 +150,20 @@ class Chooser {
     return true;
   }
 
-  // Inputs that fit a signature as they are run as they are, at no cost.
-  std::vector<NdSbp> specs_as_they_are() const {
-    std::vector<NdSbp> sbps;
-    for (auto* s : specs_) sbps.push_back(s ? s->nd_sbp : NdSbp());
-    return sbps;
-  }
-
   // A contract in force decides, if it knows the call. Of several calls that it knows the planner finds the right one,
   // as it did when they were recorded.
   bool matches_contract() {
     if (auto* compilation = contract::Compilation::current()) {
       if (!compilation->is_frozen()) return false;
       const auto taken = compilation->next(call_text());
-      return taken && matches(contract::parse_operands(*taken));
+      return taken && matches(contract::parse_operands(*taken), false);
     }
     if (tracer()) return false;
     Pick pick;
     SmallVec<contract::OpInput, 4> inputs;
     for (size_t i = 0; i < in_.size(); ++i) inputs.push_back({specs_[i], in_[i].shape, in_[i].dtype});
     for (auto& targets : contract::frozen_inputs(op_.name(), inputs)) {
-      if (!matches(targets)) continue;
+      if (!matches(targets, false)) continue;
       if (!pick.empty()) return false;
       pick = best_;
     }
@@ -175,8 +179,9 @@ class Chooser {
     return text;
   }
 
-  // Whether a signature takes inputs of these layouts, which becomes the best one.
-  bool matches(const std::vector<NdSbp>& sbps) {
+  // Whether a signature takes inputs of these layouts, which becomes the best one. lenient: of an axis of one rank any
+  // does.
+  bool matches(const std::vector<NdSbp>& sbps, bool lenient) {
     if (sbps.size() != in_.size()) return false;
     for (size_t i = 0; i < in_.size(); ++i)
       if (specs_[i] && sbps[i].size() != n_axes_) return false;
@@ -184,7 +189,8 @@ class Chooser {
       const Signature* found = nullptr;
       for (auto& s : signatures_) {
         bool fits = true;
-        for (size_t i = 0; i < in_.size() && fits; ++i) fits = !specs_[i] || sbps[i][a] == s.in[i];
+        const bool any = lenient && placement_.hierarchy()[a] == 1;
+        for (size_t i = 0; i < in_.size() && fits; ++i) fits = any || !specs_[i] || sbps[i][a] == s.in[i];
         if (fits) {
           found = &s;
           break;
@@ -372,6 +378,11 @@ ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<
                                  std::span<const Meta> out, std::span<const GlobalSpec* const> in_specs,
                                  const InputRoles& roles) {
   return Chooser(op, attrs, in, out, in_specs, roles).run();
+}
+
+bool takes_without_moving(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
+                          std::span<const GlobalSpec* const> in_specs) {
+  return Chooser(op, attrs, in, out, in_specs, {}).without_moving();
 }
 
 }  // namespace holon

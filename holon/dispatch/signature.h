@@ -27,6 +27,10 @@ ChosenSignature choose_signature(const OpDef& op, const Attrs& attrs, std::span<
                                  std::span<const Meta> out, std::span<const GlobalSpec* const> in_specs,
                                  const InputRoles& roles = {});
 
+// Whether a signature takes the inputs in the layouts that they have, apart from axes of one rank.
+bool takes_without_moving(const OpDef& op, const Attrs& attrs, std::span<const Meta> in, std::span<const Meta> out,
+                          std::span<const GlobalSpec* const> in_specs);
+
 // The layouts in which a kernel reads its inputs of in_specs, with a signature along each axis of the ranks: what it
 // brings together itself is broadcast there (Signature::reads). Empty where that is none.
 SmallVec<const GlobalSpec*, 4> read_as(std::span<const Signature* const> along,

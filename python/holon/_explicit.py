@@ -298,6 +298,16 @@ def _converted(text, node, call):
     return text.replaced([(begin, end, (source if primary else f"({source})") + call)])
 
 
+def _kept_gradient(tree, node):
+    """The keep_grad_sbp=True of a to_global that is called on the expression: a gradient can be stated in its place."""
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.value is node:
+            for keyword in call.keywords if call.func.attr == "to_global" else []:
+                if keyword.arg == "keep_grad_sbp":
+                    return keyword
+    return None
+
+
 class Rewriter:
     """The sources as they are edited, and what was done."""
 
@@ -332,9 +342,12 @@ class Rewriter:
         before = self.read(path)
         tree, text = ast.parse(before), _Text(before)
         alias, imported = _names_of_holon(tree)
-        call = f".to_global(grad_sbp={_sbp_source(event['to'], alias)})"
+        given = f"grad_sbp={_sbp_source(event['to'], alias)}"
         for node in _gradient_expressions(tree, line, imported) if alias else []:
-            yield path, _converted(text, node, call)
+            if kept := _kept_gradient(tree, node):
+                yield path, text.replaced([(*text.span(kept), given)])
+            else:
+                yield path, _converted(text, node, f".to_global({given})")
 
     def take(self, place, path, after):
         """Edits the source."""
