@@ -25,7 +25,8 @@ namespace {
 
 constexpr int64_t kRows = 16, kWidth = 6;
 
-// Layers of a width, some to a stage; stage s lies on where[s].
+// Layers of a width, some to a stage; stage s lies on where[s]. In float64: sums of micro-batches and stages are then
+// alike on every machine.
 struct Model {
   std::vector<const GlobalSpec*> where;  // the layout of the weights; empty: local
   std::vector<Tensor> weights;           // two per stage
@@ -34,7 +35,7 @@ struct Model {
     manual_seed(11);
     for (int s = 0; s < n_stages; ++s)
       for (int k = 0; k < 2; ++k) {
-        RandnOptions o;
+        RandnOptions o{.dtype = float64};
         if (!where.empty())
           o.placement = where[static_cast<size_t>(s)]->placement, o.sbp = where[static_cast<size_t>(s)]->nd_sbp;
         weights.push_back(mul(randn({kWidth, kWidth}, o), 0.5).detach());
@@ -50,11 +51,11 @@ struct Model {
 
 struct Result {
   std::vector<double> losses;
-  std::vector<std::vector<float>> weights;
+  std::vector<std::vector<double>> weights;
 };
 
 Tensor data(int step, const GlobalSpec* spec) {
-  RandnOptions o;
+  RandnOptions o{.dtype = float64};
   o.seed = step;
   if (spec) o.placement = spec->placement, o.sbp = spec->nd_sbp;
   return randn({kRows, kWidth}, o);
@@ -91,17 +92,17 @@ Result train(const Model& m, size_t stages, const std::vector<const GlobalSpec*>
   }
   for (auto& w : m.weights) {
     Tensor whole = w.full();
-    r.weights.emplace_back(whole.data<float>().begin(), whole.data<float>().end());
+    r.weights.emplace_back(whole.data<double>().begin(), whole.data<double>().end());
   }
   return r;
 }
 
 void expect_alike(const Result& want, const Result& got) {
   for (size_t i = 0; i < want.losses.size(); ++i)
-    EXPECT_NEAR(want.losses[i], got.losses[i], 1e-5 * std::abs(want.losses[i])) << "step " << i;
+    EXPECT_NEAR(want.losses[i], got.losses[i], 1e-12 * std::abs(want.losses[i])) << "step " << i;
   for (size_t w = 0; w < want.weights.size(); ++w)
     for (size_t i = 0; i < want.weights[w].size(); ++i)
-      ASSERT_NEAR(want.weights[w][i], got.weights[w][i], 1e-5) << "weight " << w;
+      ASSERT_NEAR(want.weights[w][i], got.weights[w][i], 1e-12) << "weight " << w;
 }
 
 // Stage s on the ranks ranks[s], data-parallel inside.

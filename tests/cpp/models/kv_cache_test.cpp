@@ -31,7 +31,8 @@ TEST(KvCache, LogitsAreThoseOfTheWholeRow) {
             << name << " " << at;
         EXPECT_EQ(cache.length(), at);
       }
-      EXPECT_EQ(to_vector<float>(model(ids, {.logits_to_keep = 2})), to_vector<float>(slice(whole, 1, 8))) << name;
+      const Tensor last = model(ids, {.logits_to_keep = 2});
+      EXPECT_LT(difference(to_vector<float>(last), to_vector<float>(slice(whole, 1, 8))), 1e-5) << name;
     }
   });
 }

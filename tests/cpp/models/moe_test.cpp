@@ -240,7 +240,9 @@ TEST(SparseMoe, CapacityDropsWhatIsOver) {
     EXPECT_NE(dropless, narrow);
     EXPECT_NE(narrow, tiny);
     // The first token of a row is dropped by nobody: its first layer is the same, and causal attention sees no other.
-    for (size_t i = 0; i < 23; ++i) EXPECT_EQ(tiny[i], dropless[i]);
+    const auto first = [](const Values& all) { return Values(all.begin(), all.begin() + 23); };
+    EXPECT_LT(difference(first(tiny), first(dropless)), 1e-5);
+    EXPECT_GT(difference(tiny, dropless), 1e-3);
   });
 }
 
