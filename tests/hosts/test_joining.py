@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shutil
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import subprocess  # noqa: E402
 
+import joining  # noqa: E402
 from namespaces import Hosts  # noqa: E402
 from test_hosts import BUILD, PORT, RANK_PROGRAM, by_hand, environment, finish, launch, pytestmark  # noqa: E402, F401
 
@@ -208,23 +210,55 @@ def test_each_listens_at_its_interface_only():
     assert found and all(place.startswith("01004D0A:") for place in found), found
 
 
-def test_strangers_between_hosts():
-    strangers = Path(__file__).with_name("strangers.py")
-    with Hosts(2) as hosts:
-        scans = [
-            hosts.popen(
-                i, [sys.executable, strangers, "--seed", i, "--token", hosts.token], stdout=subprocess.PIPE, text=True
-            )
-            for i in range(2)
-        ]
-        try:
-            for scan in scans:
-                assert scan.stdout.readline().strip() == "scanning"
-            for _ in range(3):
-                codes, outputs = finish(launch(hosts, 2, RANK_PROGRAM, "brief", launcher=LAUNCHER))
-                assert codes == [0, 0], outputs
-        finally:
-            for scan in scans:
-                scan.terminate()
-            counts = [scan.communicate()[0] for scan in scans]
+@contextlib.contextmanager
+def strangers(hosts):
+    """Two programs that come to every port of the hosts."""
+    program = Path(__file__).with_name("strangers.py")
+    scans = [
+        hosts.popen(
+            i, [sys.executable, program, "--seed", i, "--token", hosts.token], stdout=subprocess.PIPE, text=True
+        )
+        for i in range(2)
+    ]
+    try:
+        for scan in scans:
+            assert scan.stdout.readline().strip() == "scanning"
+        yield
+    finally:
+        for scan in scans:
+            scan.terminate()
+        counts = [scan.communicate()[0] for scan in scans]
     assert any(re.search(r"\d", text) for text in counts), counts
+
+
+def test_strangers_between_hosts():
+    with Hosts(2) as hosts, strangers(hosts):
+        for _ in range(3):
+            codes, outputs = finish(launch(hosts, 2, RANK_PROGRAM, "brief", launcher=LAUNCHER))
+            assert codes == [0, 0], outputs
+
+
+SLOW_LISTEN = """
+#include <dlfcn.h>
+#include <unistd.h>
+extern "C" int listen(int socket, int backlog) {
+  static const auto real = reinterpret_cast<int (*)(int, int)>(dlsym(RTLD_NEXT, "listen"));
+  const int done = real(socket, backlog);
+  usleep(60000);
+  return done;
+}
+"""
+
+
+@pytest.mark.one_network  # Gloo's ports are at the loopback address, and are open before it can be told whom to expect
+@pytest.mark.skipif(not joining.module("ucx").exists(), reason="this build has no ucx")
+@pytest.mark.skipif(not shutil.which("c++"), reason="there is no C++ compiler")
+def test_strangers_come_as_soon_as_a_port_of_ucx_is_open(tmp_path):
+    (tmp_path / "slow_listen.cpp").write_text(SLOW_LISTEN)
+    library = tmp_path / "slow_listen.so"
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", library, tmp_path / "slow_listen.cpp", "-ldl"], check=True)
+    with Hosts(2) as hosts, strangers(hosts):
+        for _ in range(4):
+            ranks = launch(hosts, 2, RANK_PROGRAM, "brief", launcher=LAUNCHER, LD_PRELOAD=library, HOLON_NETWORK="ucx")
+            codes, outputs = finish(ranks)
+            assert codes == [0, 0], outputs

@@ -202,6 +202,9 @@ class UcxNetwork final : public Network {
     set("NET_DEVICES", interface + rdma);
     // Up to here a copy at the receiver takes less time than asking him first, over TCP.
     if (rdma.empty()) set("RNDV_THRESH", "320K");
+    // While a worker is made, UCX aborts the process (an assertion of ucp_worker_iface_check_events) if somebody comes
+    // to its port, unless all interfaces are polled from the start.
+    set("ADAPTIVE_PROGRESS", "n");
     const std::set<ino_t> before = listening_sockets();
     make_worker(config, start);
     Gate gate(before);
