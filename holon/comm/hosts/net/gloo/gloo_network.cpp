@@ -6,10 +6,13 @@
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -18,6 +21,7 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -119,19 +123,91 @@ class Ticker {
   std::thread thread_;
 };
 
+// Gloo's thread stands still while one exists: it takes no connection, and reads nothing of one.
+class Halt final : public tcp::Handler {
+ public:
+  explicit Halt(tcp::Device& device) : device_(device), call_(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    device_.registerDescriptor(call_.get(), EPOLLIN, this);
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return halted_; });
+  }
+  ~Halt() override {
+    {
+      std::scoped_lock lock(mutex_);
+      ended_ = true;
+    }
+    changed_.notify_all();
+    device_.unregisterDescriptor(call_.get(), this);
+  }
+  Halt(const Halt&) = delete;
+  Halt& operator=(const Halt&) = delete;
+
+  void handleEvents(int) override {
+    std::unique_lock lock(mutex_);
+    halted_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return ended_; });
+  }
+
+ private:
+  tcp::Device& device_;
+  const Fd call_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool halted_ = false, ended_ = false;
+};
+
+// The descriptor of this process whose socket the condition holds for; -1: none.
+template <class Condition>
+int find_socket(Condition holds) {
+  for (auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    if (const int fd = std::atoi(entry.path().filename().c_str()); holds(fd)) return fd;
+  return -1;
+}
+
+// Lets through only what comes from a port of this host; from 0: nothing. Who has come before is dropped. Pre: Gloo's
+// thread stands still.
+void admit(int listener, int port) {
+  sock_filter program[] = {{BPF_LD | BPF_H | BPF_ABS, 0, 0, 0},  // the sender's port
+                           {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, static_cast<uint32_t>(port)},
+                           {BPF_RET | BPF_K, 0, 0, port ? 0xffffffffu : 0},
+                           {BPF_RET | BPF_K, 0, 0, 0}};
+  const sock_fprog filter{static_cast<uint16_t>(std::size(program)), program};
+  if (setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof filter) != 0)
+    fail_runtime("a port cannot be closed to strangers: {}", strerror(errno));
+  if (port) return;
+  pollfd come{listener, POLLIN, 0};
+  while (poll(&come, 1, 0) == 1 && Fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC))) {
+  }
+}
+
 // Gloo takes whoever connects first to a pair's port for the peer, and lets nobody hand it a connection. So each pair
 // is connected with this process itself, at the loopback address, and then the connection whose other end has proved
-// who it is takes that one's place, under the same number.
+// who it is takes that one's place, under the same number. Nobody else can connect before: what a stranger sends ends
+// the process.
 class StandIn {
  public:
-  explicit StandIn(gloo::transport::Pair& pair) {
+  StandIn(gloo::transport::Context& context, int peer, tcp::Device& device) {
+    std::optional<Halt> halt(device);
+    gloo::transport::Pair& pair = *context.createPair(peer);
     const tcp::Address gloos(pair.address().bytes());
     Address at;
     at.storage = gloos.getSockaddr();
     at.size = at.ipv4() ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    end_ = start_connect(at);
+    const int listener =
+        find_socket([&](int fd) { return local_address(fd).str() == at.str() && !peer_address(fd).is_ip(); });
+    if (listener < 0) return;
+    admit(listener, 0);
+    end_ = Fd(socket(at.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    Address from = at;
+    from.set_port(0);
+    if (!end_ || bind(end_.get(), reinterpret_cast<const sockaddr*>(&from.storage), from.size) != 0) return;
+    admit(listener, local_address(end_.get()).port());
+    if (connect(end_.get(), reinterpret_cast<const sockaddr*>(&at.storage), at.size) != 0 && errno != EINPROGRESS)
+      return;
+    halt.reset();
     pollfd ready{end_.get(), POLLOUT, 0};
-    if (!end_ || poll(&ready, 1, 5000) != 1 || connect_error(end_.get()) != 0) return;
+    if (poll(&ready, 1, 5000) != 1 || connect_error(end_.get()) != 0) return;
     // Later versions have one port for all pairs, which are told apart by a number.
     if (auto number = gloos.getSeq(); number != tcp::Address::kSequenceNumberUnset)
       if (send(end_.get(), &number, sizeof number, MSG_NOSIGNAL) != sizeof number) return;
@@ -143,10 +219,10 @@ class StandIn {
       std::memset(&reinterpret_cast<sockaddr_in6&>(highest.storage).sin6_addr, 0xff, sizeof(in6_addr));
     pair.connect(tcp::Address(reinterpret_cast<sockaddr*>(&highest.storage), highest.size).bytes());
     const std::string mine = local_address(end_.get()).str();
-    for (auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
-      const int fd = std::atoi(entry.path().filename().c_str());
-      if (const Address peer = peer_address(fd); peer.is_ip() && peer.str() == mine) gloos_ = fd;
-    }
+    gloos_ = find_socket([&](int fd) {
+      const Address other = peer_address(fd);
+      return other.is_ip() && other.str() == mine;
+    });
   }
   // False: somebody else came first.
   explicit operator bool() const { return gloos_ >= 0; }
@@ -190,7 +266,7 @@ class GlooNetwork final : public Network {
         // Gloo waits five times as long for a connection. Waits for messages have their own limit.
         context_->setTimeout(std::chrono::milliseconds(static_cast<int64_t>(start->timeout_s * 200)));
         for (auto& [peer, connection] : connections) {
-          StandIn stand_in(*context_->createPair(peer));
+          StandIn stand_in(*context_, peer, *device_);
           if (!stand_in) break;
           stand_ins.emplace(peer, std::move(stand_in));
         }
