@@ -123,7 +123,7 @@ class Ticker {
   std::thread thread_;
 };
 
-// Gloo's thread stands still while one exists: it takes no connection, and reads nothing of one.
+// Gloo's thread waits while one exists: it accepts no connection, and reads nothing of one.
 class Halt final : public tcp::Handler {
  public:
   explicit Halt(tcp::Device& device) : device_(device), call_(eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -166,7 +166,7 @@ int find_socket(Condition holds) {
 }
 
 // Lets through only what comes from a port of this host; from 0: nothing. Who has come before is dropped. Pre: Gloo's
-// thread stands still.
+// thread waits.
 void admit(int listener, int port) {
   sock_filter program[] = {{BPF_LD | BPF_H | BPF_ABS, 0, 0, 0},  // the sender's port
                            {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, static_cast<uint32_t>(port)},
