@@ -134,7 +134,8 @@ def save(plan, rank, folder, step, pids, library):
 def run_world(plan, body):
     """Runs body(rank, pids) on the plan's ranks, and lets go wrong what the plan says: each rank's code, what they
     wrote to stderr, and the seconds that it took."""
-    from campaign import free_port, start_rank
+    from campaign import start_rank
+    from harness.ports import free_port
 
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as own, tempfile.TemporaryFile("w+") as output:

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from harness.ranks import ROOT, environment, free_port
+from harness.ports import free_port
+from harness.ranks import ROOT, environment
 
 sys.path.insert(0, str(ROOT / "tests/hosts"))
 from namespaces import Hosts, missing  # noqa: E402

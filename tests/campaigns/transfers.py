@@ -64,7 +64,7 @@ def rank_of(side, address, seed):
 def play(seed):
     sys.path.insert(0, str(Path(__file__).parent.parent))
     from harness.jobs import Job
-    from harness.ranks import free_port
+    from harness.ports import free_port
 
     rng = random.Random(seed)
     sides = ("exports", "receives")

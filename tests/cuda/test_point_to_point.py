@@ -14,6 +14,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from harness import ranks  # noqa: E402
+from harness.ports import free_port  # noqa: E402
 
 EMULATED = "emulated" in os.environ.get("HOLON_CUDA_LIBRARY", "")
 emulated_only = pytest.mark.skipif(not EMULATED, reason="what the emulator is told to do")
@@ -30,7 +31,7 @@ CASES = {
 
 def processes(count, mode, timeout=120, **extra):
     """boxing_rank_program on so many ranks: for each its exit status and output."""
-    port = ranks.free_port()
+    port = free_port()
     running = []
     for rank in range(count):
         env = ranks.environment(

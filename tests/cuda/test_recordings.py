@@ -17,6 +17,7 @@ from holon import nn
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from harness import ranks  # noqa: E402
+from harness.ports import free_port  # noqa: E402
 
 PROGRAMS = HERE / "programs"
 EMULATED = "emulated" in os.environ.get("HOLON_CUDA_LIBRARY", "")
@@ -118,7 +119,7 @@ def test_a_rank_that_dies_while_a_recording_is_under_way_is_named_by_the_other()
         "EMULATED_NCCL_HANGS": 8,
         "HOLON_COMM_TIMEOUT_S": 40,
         "WORDS": "dies",
-        "MASTER_PORT": ranks.free_port(),
+        "MASTER_PORT": free_port(),
         "WORLD_SIZE": 2,
     }
     both = [

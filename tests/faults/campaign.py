@@ -15,31 +15,17 @@ import os
 import random
 import re
 import signal
-import socket
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from harness.ports import free_port, is_free  # noqa: E402
 
 MARK = "HOLON_FAULTS_MARK"
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def port_is_free(port):
-    with socket.socket() as s:
-        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            s.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def start_rank(rank, world, port, output, variables, body):
@@ -132,7 +118,7 @@ def one_world(kind, seed, timeout, steps, ranks=0):
         "at": at,
         "delay": round(delay, 3),
         "ranks": [],
-        "port_free": port_is_free(port),
+        "port_free": is_free(port),
     }
     texts = []
     for file in files:

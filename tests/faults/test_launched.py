@@ -9,10 +9,10 @@ import uuid
 from pathlib import Path
 
 import pytest
-from harness.ranks import environment, free_port
+from harness.ports import free_port, is_free
+from harness.ranks import environment
 
 sys.path.insert(0, str(Path(__file__).parent))
-from campaign import port_is_free  # noqa: E402
 from test_faults import processes_with  # noqa: E402
 
 PROGRAM = """
@@ -91,7 +91,7 @@ class Launched:
         while (left := processes_with(self.mark)) and time.monotonic() < until:
             time.sleep(0.05)
         assert not left, [Path(f"/proc/{p}/cmdline").read_text() for p in left]
-        assert port_is_free(self.port)
+        assert is_free(self.port)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import subprocess
 import sys
 import textwrap
 
-from .ranks import environment, free_port
+from .ports import free_port
+from .ranks import environment
 
 
 class Job:

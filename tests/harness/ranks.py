@@ -1,18 +1,11 @@
 """Programs on several ranks, as a user starts them."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def environment(**extra):
@@ -34,8 +27,6 @@ def launch(program, ranks, timeout=120, cwd=None, arguments=(), **extra):
         "holon.distributed.launch",
         "--nproc_per_node",
         str(ranks),
-        "--master_port",
-        str(free_port()),
         str(program),
         *map(str, arguments),
     ]

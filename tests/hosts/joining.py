@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harness.ranks import ROOT, environment, free_port
+from harness.ports import free_port
+from harness.ranks import ROOT, environment
 
 BUILD = Path(os.environ.get("HOLON_BUILD_DIR", ROOT / "build/dev"))
 STRANGERS = Path(__file__).with_name("strangers.py")

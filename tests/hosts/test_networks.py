@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import joining  # noqa: E402
 import pytest  # noqa: E402
 from conftest import NETWORKS  # noqa: E402
-from harness.ranks import free_port  # noqa: E402
+from harness.ports import free_port  # noqa: E402
 
 
 def ranks(networks, mode="brief", **variables):

@@ -13,7 +13,7 @@ import zipfile
 import pytest
 from harness import digits, docs
 from harness.installed import same_tools
-from harness.ranks import ROOT, free_port
+from harness.ranks import ROOT
 from harness.specification import PROGRAMS, RUNNER
 
 spec = importlib.util.spec_from_file_location("wheels", ROOT / "tools/wheels.py")
@@ -185,9 +185,7 @@ STARTED = {  # how a program is started on two ranks
 
 @pytest.mark.parametrize("launcher", STARTED)
 def test_every_launcher(env, launcher):
-    out = env.run(
-        *STARTED[launcher](env), "--nproc_per_node", 2, "--master_port", free_port(), ROOT / "examples/python/hello.py"
-    )
+    out = env.run(*STARTED[launcher](env), "--nproc_per_node", 2, ROOT / "examples/python/hello.py")
     assert "rank 0 of 2 holds" in out and "rank 1 of 2 holds" in out and out.count("the sum is 28.0") == 2
 
 
@@ -214,11 +212,7 @@ def test_the_command(env, command, tmp_path):
 )
 def test_the_examples(env, data, program, ranks, said):
     path, *arguments = program.split()
-    start = (
-        [env.bin / "holon-launch", "--nproc_per_node", ranks, "--master_port", free_port()]
-        if ranks > 1
-        else [env.python]
-    )
+    start = [env.bin / "holon-launch", "--nproc_per_node", ranks] if ranks > 1 else [env.python]
     out = env.run(*start, ROOT / path, *arguments, env={"HOLON_DATA_DIR": str(data)})
     assert re.search(said, out), out
 

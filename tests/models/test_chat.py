@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 import pytest
-from harness.ranks import ROOT, environment, free_port
+from harness.ranks import ROOT, environment
 
 import holon as flow
 
@@ -23,7 +23,7 @@ LLAMA = {
 
 
 def talk(words, *arguments, ranks=1, **extra):
-    launcher = ["-m", "holon.distributed.launch", "--nproc_per_node", ranks, "--master_port", free_port()]
+    launcher = ["-m", "holon.distributed.launch", "--nproc_per_node", ranks]
     command = [sys.executable, *map(str, launcher if ranks > 1 else []), CHAT, *map(str, arguments)]
     return subprocess.run(
         command, input=words, env=environment(**extra), capture_output=True, text=True, timeout=120, encoding="utf-8"

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 from harness import cpp
 from harness.contracts import EAGER_GPT, FIXED, LAYOUTS, bytes_of, command, recorded_and_replayed
-from harness.ranks import ROOT, environment, free_port, launch
+from harness.ranks import ROOT, environment, launch
 
 import holon as flow
 from holon import _C, run_ranks
@@ -339,7 +339,7 @@ def test_the_example_in_cpp_prints_what_the_guide_shows(tmp_path):
     shown = guide.split("### In C++")[1].split("```text\n")[1].split("```")[0]
     made = cpp.compiled(ROOT / "examples/cpp/contract.cpp", tmp_path / "contract", *cpp.WARNINGS, "-Werror")
     assert made.returncode == 0, made.stderr
-    start = [cpp.LAUNCHER, "-n", "2", "--master_port", str(free_port()), tmp_path / "contract"]
+    start = [cpp.LAUNCHER, "-n", "2", tmp_path / "contract"]
     done = subprocess.run(start, cwd=tmp_path, env=environment(**FIXED), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == shown

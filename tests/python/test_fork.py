@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from harness.ranks import ROOT, environment, free_port, launch
+from harness.ports import free_port
+from harness.ranks import ROOT, environment, launch
 
 PROGRAM = ROOT / "tests/faults/forks.py"
 # Of a child that hangs its parent says so after two minutes.

@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 from harness import ranks
+from harness.ports import free_port
 
 PROGRAM = """
 import json, os, signal, sys
@@ -122,7 +123,7 @@ def test_started_by_hand(tmp_path):
         "p = flow.placement('cpu', ranks=[0, 1])\n"
         "flow.ones(4, placement=p, sbp=flow.sbp.split(0)).to_global(p, flow.sbp.broadcast)\n"
     )
-    port = ranks.free_port()
+    port = free_port()
     world = [
         subprocess.Popen(
             [sys.executable, str(program)],

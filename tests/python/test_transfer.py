@@ -8,6 +8,7 @@ import struct
 import pytest
 from harness import ranks
 from harness.jobs import Job, program
+from harness.ports import free_port
 
 import holon
 
@@ -50,7 +51,7 @@ def report(call):
 
 
 def address():
-    return f"127.0.0.1:{ranks.free_port()}"
+    return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 
 import numpy as np
 import pytest
-from harness.ranks import ROOT, environment, free_port
+from harness.ranks import ROOT, environment
 from harness.text import write_text
 
 SMALL = "--layers 2 --width 32 --heads 4 --length 32 --batch 8 --lr 0.01 --seed 3 --sample 1 --steps 24".split()
@@ -18,8 +18,6 @@ def start(tmp_path, ranks, *arguments):
     launcher = [sys.executable, "-m", "holon.distributed.launch", "--nproc_per_node", ranks]
     command = [
         *launcher,
-        "--master_port",
-        free_port(),
         ROOT / "examples/gpt/train.py",
         "--data",
         text,

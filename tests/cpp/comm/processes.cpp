@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -14,13 +15,27 @@
 #include <cstring>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <thread>
+
+#include "holon/comm/bootstrap/socket.h"
 
 namespace holon::comm::test {
 
 namespace {
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 void pause_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+bool is_free(int port) {
+  const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in a{};
+  a.sin_family = AF_INET;
+  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  a.sin_port = htons(static_cast<uint16_t>(port));
+  return bind(fd.get(), reinterpret_cast<sockaddr*>(&a), sizeof a) == 0;
+}
 }  // namespace
 
 Process::Process(std::vector<std::string> command, const std::map<std::string, std::string>& variables)
@@ -80,15 +95,20 @@ std::string Process::output() const {
 void Process::send_signal(int s) const { kill(pid_, s); }
 
 int free_port() {
-  int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in a{};
-  a.sin_family = AF_INET;
-  a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof a;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&a), sizeof a) != 0) std::abort();
-  getsockname(fd, reinterpret_cast<sockaddr*>(&a), &size);
-  close(fd);
-  return ntohs(a.sin_port);
+  // As in tests/harness/ports.py, which has the reasons.
+  constexpr int kFirst = 20'000, kEnd = 29'000;
+  const std::string path = "/tmp/holon-test-port-" + std::to_string(getuid());
+  const Fd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!file || flock(file.get(), LOCK_EX) != 0) throw std::runtime_error("cannot lock " + path);
+  char text[8] = "";
+  if (pread(file.get(), text, 5, 0) < 0) throw std::runtime_error("cannot read " + path);
+  for (int tries = 0, port = std::atoi(text); tries < kEnd - kFirst; ++tries) {
+    port = kFirst <= port && port < kEnd - 1 ? port + 1 : kFirst;
+    if (!is_free(port)) continue;
+    if (pwrite(file.get(), std::to_string(port).data(), 5, 0) != 5) throw std::runtime_error("cannot write " + path);
+    return port;
+  }
+  throw std::runtime_error("no port is free");
 }
 
 std::map<std::string, std::string> rank_environment(int rank, int world_size, int port) {

@@ -33,7 +33,7 @@ class Process {
   double start_, seconds_ = 0;
 };
 
-// A port that nobody uses at this moment.
+// A port that nobody uses, and that nobody else gets before the caller listens at it.
 int free_port();
 // The environment of a rank that is started by hand.
 std::map<std::string, std::string> rank_environment(int rank, int world_size, int port);

@@ -165,8 +165,7 @@ int find_socket(Condition holds) {
   return -1;
 }
 
-// Lets through only what comes from a port of this host; from 0: nothing. Who has come before is dropped. Pre: Gloo's
-// thread waits.
+// Lets through only what comes from this port; 0: nothing. Who has come before is dropped. Pre: Gloo's thread waits.
 void admit(int listener, int port) {
   sock_filter program[] = {{BPF_LD | BPF_H | BPF_ABS, 0, 0, 0},  // the sender's port
                            {BPF_JMP | BPF_JEQ | BPF_K, 0, 1, static_cast<uint32_t>(port)},
