@@ -11,6 +11,7 @@
 #include "holon/boxing/prepared.h"
 #include "holon/boxing/rank_step.h"
 #include "holon/boxing/step_chain.h"
+#include "holon/comm/core/row_pulls.h"
 
 namespace holon::boxing {
 

@@ -13,6 +13,7 @@
 #include "holon/base/index.h"
 #include "holon/base/small_vec.h"
 #include "holon/comm/core/factory.h"
+#include "holon/comm/core/row_pulls.h"
 #include "holon/comm/core/world.h"
 
 namespace holon::comm {
@@ -152,53 +153,57 @@ void Communicator::all_gather_bytes(const CallInfo& info, const void* mine, size
   note_bytes(bytes * (peers.size() - 1));
 }
 
-void Communicator::pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
-                        size_t out_bytes) {
-  do_pull(info, pulls, in, in_bytes, out, out_bytes);
+template <class Pulls>
+[[gnu::always_inline]] inline void Communicator::pull_these(const CallInfo& info, const Pulls& pulls, const void* in,
+                                                            size_t in_bytes, void* out, size_t out_bytes) {
+  if (reads_peers_) {
+    auto* result = static_cast<std::byte*>(out);
+    pulls.run(0, info.dtype, open(info, in, in_bytes), result, out_bytes);
+    if (const int phases = pulls.phases(); phases > 1) {
+      CallInfo next = info;
+      next.continues = true;
+      for (int phase = 1; phase < phases; ++phase)
+        pulls.run(phase, info.dtype, open(next, out, out_bytes), result, out_bytes);
+    }
+    close();
+  } else {
+    do_pull(info, pulls, in, in_bytes, out, out_bytes);
+  }
   if (const int64_t elements = pulls.elements_read(index_)) note_bytes(to_size(elements) * size_bytes(info.dtype));
 }
 
-void Communicator::do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
-                           size_t out_bytes) {
-  auto* result = static_cast<std::byte*>(out);
-  pulls.run(0, info.dtype, open(info, in, in_bytes), result, out_bytes);
-  if (const int phases = pulls.phases(); phases > 1) {
-    CallInfo next = info;
-    next.continues = true;
-    for (int phase = 1; phase < phases; ++phase)
-      pulls.run(phase, info.dtype, open(next, out, out_bytes), result, out_bytes);
-  }
-  close();
+void Communicator::pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
+                        size_t out_bytes) {
+  pull_these(info, pulls, in, in_bytes, out, out_bytes);
 }
 
-const RowPulls& Communicator::rows(RowPulls::Kind kind, std::span<const int64_t> counts, DType dtype) {
-  auto& kept = recent_rows_[hash_words(kind, counts[0]) % recent_rows_.size()];
-  if (!kept || !kept->is(kind, counts, dtype))
-    kept = std::make_unique<const RowPulls>(kind, size(), index_, counts, dtype);
-  return *kept;
+void Communicator::do_pull(const CallInfo&, const GroupPulls&, const void*, size_t, void*, size_t) {
+  HOLON_CHECK(false, "the group {} can neither read its members' buffers nor pull otherwise", ranks_text(ranks()));
 }
 
 void Communicator::all_reduce(const void* in, void* out, int64_t count, DType dtype) {
   check_count("all_reduce", count);
   const size_t bytes = to_size(count) * size_bytes(dtype);
-  pull({"all_reduce", dtype, {count}, static_cast<uint64_t>(count)},
-       rows(RowPulls::Kind::kAllReduce, {&count, 1}, dtype), in, bytes, out, bytes);
+  pull_these({"all_reduce", dtype, {count}, static_cast<uint64_t>(count)},
+             RowPulls(RowPulls::Kind::kAllReduce, size(), index_, {&count, 1}, dtype), in, bytes, out, bytes);
 }
 
 void Communicator::reduce_scatter(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("reduce_scatter", counts);
   const size_t unit = size_bytes(dtype);
   const int64_t count = total(counts);
-  pull({"reduce_scatter", dtype, {count}, hash_counts(counts)}, rows(RowPulls::Kind::kReduceScatter, counts, dtype), in,
-       to_size(count) * unit, out, to_size(at_index(counts, index_)) * unit);
+  pull_these({"reduce_scatter", dtype, {count}, hash_counts(counts)},
+             RowPulls(RowPulls::Kind::kReduceScatter, size(), index_, counts, dtype), in, to_size(count) * unit, out,
+             to_size(at_index(counts, index_)) * unit);
 }
 
 void Communicator::all_gather(const void* in, void* out, std::span<const int64_t> counts, DType dtype) {
   check_counts("all_gather", counts);
   const size_t unit = size_bytes(dtype);
   const int64_t mine = at_index(counts, index_);
-  pull({"all_gather", dtype, {mine}, hash_counts(counts)}, rows(RowPulls::Kind::kAllGather, counts, dtype), in,
-       to_size(mine) * unit, out, to_size(total(counts)) * unit);
+  pull_these({"all_gather", dtype, {mine}, hash_counts(counts)},
+             RowPulls(RowPulls::Kind::kAllGather, size(), index_, counts, dtype), in, to_size(mine) * unit, out,
+             to_size(total(counts)) * unit);
 }
 
 std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send_counts,
@@ -230,15 +235,8 @@ void Communicator::all_to_all(const void* in, void* out, std::span<const int64_t
   const auto sent = exchange_counts(send_counts, recv_counts, dtype);
   const size_t unit = size_bytes(dtype);
   const int64_t count = total(send_counts);
-  auto run = [&](const RowPulls& pulls) {
-    pull({"all_to_all", dtype, {count}, 0, true}, pulls, in, to_size(count) * unit, out,
-         to_size(total(recv_counts)) * unit);
-  };
-  constexpr int kMostKept = 64;  // members, of which a matrix is kept
-  if (size() <= kMostKept)
-    run(rows(RowPulls::Kind::kAllToAll, sent, dtype));
-  else
-    run(RowPulls(RowPulls::Kind::kAllToAll, size(), index_, sent, dtype));
+  pull_these({"all_to_all", dtype, {count}, 0, true}, RowPulls(RowPulls::Kind::kAllToAll, size(), index_, sent, dtype),
+             in, to_size(count) * unit, out, to_size(total(recv_counts)) * unit);
 }
 
 void Communicator::broadcast(void* data, int64_t count, DType dtype, int root_index) {
@@ -249,8 +247,9 @@ void Communicator::broadcast(void* data, int64_t count, DType dtype, int root_in
   const size_t bytes = to_size(count) * size_bytes(dtype);
   const bool root = index_ == root_index;
   const int64_t counts[] = {count, root_index};
-  pull({"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)},
-       rows(RowPulls::Kind::kBroadcast, counts, dtype), root ? data : nullptr, root ? bytes : 0, data, bytes);
+  pull_these({"broadcast", dtype, {count}, static_cast<uint64_t>(count) * 4096 + static_cast<uint64_t>(root_index)},
+             RowPulls(RowPulls::Kind::kBroadcast, size(), index_, counts, dtype), root ? data : nullptr,
+             root ? bytes : 0, data, bytes);
 }
 
 }  // namespace holon::comm

@@ -10,10 +10,8 @@
 // communicate at the same time have a context each (context_handoff.h).
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +19,6 @@
 #include "holon/array/dims.h"
 #include "holon/array/dtype.h"
 #include "holon/comm/core/pull.h"
-#include "holon/comm/core/row_pulls.h"
 
 namespace holon::comm {
 
@@ -87,23 +84,27 @@ class Communicator {
   static constexpr size_t kInlineBytes = 4096;
 
  protected:
-  Communicator(std::vector<int> ranks, int index) : ranks_(std::move(ranks)), index_(index) {}
+  // reads_peers: a member can read all others' buffers between open() and close(), so that this is how it pulls.
+  Communicator(std::vector<int> ranks, int index, bool reads_peers)
+      : ranks_(std::move(ranks)), index_(index), reads_peers_(reads_peers) {}
 
  private:
-  // How the transport pulls. By default members read each other's buffers between open() and close().
+  // How members pull that cannot read all others' buffers.
   virtual void do_pull(const CallInfo& info, const GroupPulls& pulls, const void* in, size_t in_bytes, void* out,
                        size_t out_bytes);
+  // pull(), knowing the type of the pulls: a small collective takes no longer than its own loop would.
+  template <class Pulls>
+  void pull_these(const CallInfo& info, const Pulls& pulls, const void* in, size_t in_bytes, void* out,
+                  size_t out_bytes);
   // Errors: not one count for each member, a negative one.
   void check_counts(const char* op, std::span<const int64_t> counts) const;
   // What every member sends to every other: row i holds member i's counts. Collective. Errors: a pair disagrees.
   std::vector<int64_t> exchange_counts(std::span<const int64_t> send_counts, std::span<const int64_t> recv_counts,
                                        DType dtype);
-  // Those of recent collectives are kept, as programs repeat the same.
-  const RowPulls& rows(RowPulls::Kind kind, std::span<const int64_t> counts, DType dtype);
 
   const std::vector<int> ranks_;
   const int index_;
-  std::array<std::unique_ptr<const RowPulls>, 8> recent_rows_;
+  const bool reads_peers_;
 };
 
 // The communicator of these ranks, made on first use and kept by the rank's context. Errors: no ranks, one that the

@@ -2,14 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "holon/array/dtype.h"
+#include "holon/comm/core/communicator.h"
 #include "holon/comm/core/pull.h"
 
 namespace holon::comm {
 
+// Made anew for each call: memory that is kept is cold where ranks share a core, and what a member pulls follows from a
+// few counts.
 class RowPulls final : public GroupPulls {
  public:
   // What `counts` has.
@@ -20,46 +24,42 @@ class RowPulls final : public GroupPulls {
     kAllToAll,       // what each member sends to each: one row of the matrix after the other
     kBroadcast,      // all elements, and the root
   };
-  RowPulls(Kind kind, int members, int me, std::span<const int64_t> counts, DType dtype);
-
-  bool is(Kind kind, std::span<const int64_t> counts, DType dtype) const {
-    if (kind != kind_ || dtype != dtype_ || counts.size() != counts_.size()) return false;
-    for (size_t i = 0; i < counts.size(); ++i)  // a few: a loop is faster than memcmp's call
-      if (counts[i] != counts_[i]) return false;
-    return true;
-  }
+  // Pre: the counts outlive it.
+  RowPulls(Kind kind, int members, int me, std::span<const int64_t> counts, DType dtype)
+      : kind_(kind),
+        members_(members),
+        me_(me),
+        counts_(counts),
+        dtype_(dtype),
+        phases_(kind == Kind::kAllReduce && members > 1 &&
+                        static_cast<size_t>(counts[0]) * size_bytes(dtype) > Communicator::kInlineBytes
+                    ? 2
+                    : 1) {}
 
   // A large all_reduce has two: each member sums one stretch, then copies the others'. Of a small one each member sums
   // everything.
   int phases() const override { return phases_; }
-  std::span<const Pull> mine(int phase) const override { return mine_[phase]; }
+  std::span<const Pull> mine(int phase) const override;
   std::vector<Pull> of(int member, int phase) const override;
-  uint64_t key() const override { return key_; }
+  uint64_t key() const override;
   Collective collective() const override;
-  int64_t elements_read(int) const override { return elements_read_; }
+  int64_t elements_read(int me) const override;
   void run(int phase, DType dtype, std::span<const std::byte* const> parts, std::byte* dst,
            size_t dst_bytes) const override;
 
  private:
-  // A pull in an eighth of its memory: where ranks share a core, their caches are cold at each call.
-  struct Row {
-    int owner;  // kSum: the sum of everybody's
-    int64_t src, dst, count;
-  };
-  static constexpr int kSum = -1;
-
+  // Calls sum(src, dst, count) and copy(owner, src, dst, count) for the rows that a member pulls: sums are everybody's.
+  template <class Sum, class Copy>
+  void each_row(int member, int phase, Sum sum, Copy copy) const;
   int64_t stretch_begin(int member) const;
-  std::vector<Row> rows_of(int member, int phase) const;
+  int64_t stretch_size(int member) const { return stretch_begin(member + 1) - stretch_begin(member); }
 
   const Kind kind_;
-  const int members_;
-  const std::vector<int64_t> counts_;
+  const int members_, me_;
+  const std::span<const int64_t> counts_;
   const DType dtype_;
-  int phases_ = 1;
-  uint64_t key_ = 0;
-  int64_t elements_read_ = 0;
-  std::vector<Row> my_rows_[2];
-  std::vector<Pull> mine_[2];
+  const int phases_;
+  mutable std::optional<std::vector<Pull>> mine_[2];  // for transports that ask
 };
 
 }  // namespace holon::comm

@@ -33,7 +33,11 @@ int64_t now_ns() {
 
 HostsCommunicator::HostsCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
                                      const char* site)
-    : Communicator(std::move(ranks), index), world_(world), stats_(stats), site_(site), hash_(hash_words(channel())) {
+    : Communicator(std::move(ranks), index, false),
+      world_(world),
+      stats_(stats),
+      site_(site),
+      hash_(hash_words(channel())) {
   std::vector<int> order;  // the world's number of each of the group's hosts
   for (int r : this->ranks()) {
     int host = world_.host_of(r);

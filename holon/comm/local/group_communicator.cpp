@@ -26,7 +26,7 @@ constexpr uint64_t kSlowBytesPerNs = 4, kMostWorkNs = 20'000'000;
 
 GroupCommunicator::GroupCommunicator(World& world, std::vector<int> ranks, int index, CommStats& stats,
                                      const char* site, int channel)
-    : Communicator(std::move(ranks), index),
+    : Communicator(std::move(ranks), index, true),
       world_(world),
       stats_(stats),
       site_(site),

@@ -7,7 +7,7 @@ namespace holon::comm {
 
 class SelfCommunicator final : public Communicator {
  public:
-  SelfCommunicator(int rank, CommStats& stats) : Communicator({rank}, 0), stats_(stats) {}
+  SelfCommunicator(int rank, CommStats& stats) : Communicator({rank}, 0, true), stats_(stats) {}
   std::span<const std::byte* const> open(const CallInfo& info, const void* data, size_t) override {
     stats_.calls += info.continues ? 0 : 1;
     data_ = static_cast<const std::byte*>(data);
