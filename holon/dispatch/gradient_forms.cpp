@@ -14,6 +14,13 @@ GradientForms::~GradientForms() { innermost = outer_; }
 
 GradientForms* GradientForms::current() { return innermost; }
 
+void GradientForms::forget() {
+  for (GradientForms* f = innermost; f; f = f->outer_) {
+    f->forms_.clear();
+    f->any_ = false;
+  }
+}
+
 std::optional<TensorVec> GradientForms::redistributed(const TensorVec& inputs) const {
   if (!any_) return std::nullopt;
   std::optional<TensorVec> with;

@@ -26,6 +26,9 @@ class GradientForms {
   std::optional<TensorVec> redistributed(const TensorVec& inputs) const;
   // An op has moved t. Counts if it is an incoming gradient.
   void note(const Tensor& t, const Tensor& moved);
+  // A tensor has been changed in place: it may be an incoming gradient, or a view of one's part, so that nothing counts
+  // any more, on any rank.
+  static void forget();
 
  private:
   std::span<const Tensor> incoming_;

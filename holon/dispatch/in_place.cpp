@@ -8,6 +8,7 @@
 #include "holon/boxing/executor.h"
 #include "holon/contract/moves.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/gradient_forms.h"
 #include "holon/dispatch/on_device.h"
 #include "holon/dispatch/record.h"
 #include "holon/dispatch/redistribute_input.h"
@@ -164,6 +165,7 @@ void check_in_place(const char* called, const Tensor& self) {
 }
 
 void write_in_place(const char* op, const Tensor& self, const Tensor& result) {
+  GradientForms::forget();
   if (result.shape() != self.shape())
     fail_value("{}_: the result has shape {}, the tensor to write into {}. Use {}() instead.", op, result.shape(),
                self.shape(), op);
@@ -203,6 +205,7 @@ Tensor dispatch_in_place(const OpDef& op, TensorVec inputs, const Attrs& attrs) 
   bool recording = grad_enabled() && (any_requires_grad(inputs) || (base.defined() && base.requires_grad()));
   if (recording) check_in_place(op.public_name(), self);
   if (!recording && !tracer() && (try_direct(op, inputs, attrs) || try_copy(op, inputs, attrs))) {
+    GradientForms::forget();
     if (Observer* o = observer()) [[unlikely]]
       o->wrote(op.public_name(), inputs, self);
     return self;

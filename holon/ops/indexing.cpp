@@ -9,6 +9,7 @@
 #include "holon/base/fmt.h"
 #include "holon/base/index.h"
 #include "holon/dispatch/dispatch.h"
+#include "holon/dispatch/gradient_forms.h"
 #include "holon/global/slice.h"
 #include "holon/internal_ops/index_axes.h"
 #include "holon/kernels/copy.h"
@@ -353,6 +354,7 @@ void index_put_(const Tensor& x, const std::vector<Index>& given, const Tensor& 
   Tensor v = expand(reshaped(Tensor::local(source), own), shape);
   // Every rank has the indices brought to it, also where none of them falls.
   for (auto& t : key.tensors) t = Tensor::local(t.full().array());
+  GradientForms::forget();
   put_here(x, key, v.array(), accumulate);
   if (x.array().defined()) ++x.array().storage->version;
 }

@@ -1,14 +1,18 @@
 // A gradient that a node's backward redistributes moves once for all that is made of it.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "holon/autograd/engine.h"
 #include "holon/autograd/function.h"
 #include "holon/boxing/events.h"
 #include "holon/comm/run_ranks.h"
 #include "holon/ops/arithmetic.h"
+#include "holon/ops/indexing.h"
 #include "holon/ops/matmul.h"
 #include "holon/ops/random.h"
 #include "holon/ops/reduce.h"
+#include "holon/ops/shape.h"
 #include "holon/ops/to_global.h"
 #include "holon/ops/unary.h"
 
@@ -109,6 +113,32 @@ TEST(GradientForms, WhatIsOnlyCutStaysWholeForTheNextOp) {
     EXPECT_EQ(after_product(broadcast(), split(0)), NdSbp(broadcast()));
     EXPECT_EQ(after_product(split(1), split(0)), NdSbp(split(0)));
     EXPECT_EQ(after_product(split(0), split(0)), NdSbp(split(0)));
+  });
+}
+
+TEST(GradientForms, WhatIsChangedInPlaceIsMovedAgain) {
+  comm::run_ranks(2, [](int) {
+    const Tensor table = value({8, 6}, two(), split(0), 2), gradient = value({8, 6}, two(), split(1), 3);
+    auto after = [&](const std::function<void(Tensor)>& change) {
+      Tensor made;
+      autograd::FunctionCall f;
+      f.name = "changes_its_gradient";
+      f.forward = [](TensorList x) { return std::vector<Tensor>{x[0] * Scalar(2.0)}; };
+      f.backward = [&](TensorList gradients) {
+        const Tensor product = gradients[0] * table;
+        change(gradients[0]);
+        made = gradients[0] * table;
+        return std::vector<Tensor>{product};
+      };
+      const Tensor mine = to_global(gradient, two(), broadcast());
+      autograd::apply_function(f, {leaf({8, 6}, two(), broadcast(), 1)})[0].backward(to_global(mine, two(), split(1)));
+      return made;
+    };
+    const Tensor expected = gradient * table * Scalar(3.0);
+    EXPECT_LT(difference(after([](Tensor g) { mul_(g, Scalar(3.0)); }), expected), 1e-5);
+    EXPECT_LT(difference(after([](Tensor g) { mul_(g.to_local(), Scalar(3.0)); }), expected), 1e-5);
+    EXPECT_LT(difference(after([](Tensor g) { copy_(g, g * Scalar(3.0)); }), expected), 1e-5);
+    EXPECT_LT(difference(after([](Tensor g) { index_put_(g, {Slice()}, g * Scalar(3.0)); }), expected), 1e-5);
   });
 }
 
