@@ -4,6 +4,7 @@
 #include "holon/base/context.h"
 #include "holon/base/error.h"
 #include "holon/base/index.h"
+#include "holon/dispatch/gradient_forms.h"
 #include "holon/tensor/node.h"
 #include "holon/tensor/print.h"
 #include "holon/tensor/tracer.h"
@@ -110,6 +111,7 @@ int set_data(PyObject* self, PyObject* value, void*) {
         impl.device = to.impl()->device;
         impl.spec = to.spec();
         impl.copied = to.impl()->copied;
+        GradientForms::forget();
         return 0;
       },
       -1);

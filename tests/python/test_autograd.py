@@ -376,6 +376,30 @@ def test_gradients_of_hooks_and_functions_are_brought_to_the_dtype():
     assert x.grad.dtype == holon.float32 and x.grad.tolist() == [2, 2, 2]
 
 
+def test_a_gradient_with_other_data_is_moved_again():
+    """What an op of a function's backward has redistributed of its gradient is kept for the next, but no longer."""
+
+    class Sets(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, dy):
+            table = holon.ones(4, 2, placement=dy.placement, sbp=holon.sbp.split(0))
+            first = dy * table
+            dy.data = dy * 3
+            return first + dy * table
+
+    def run(rank):
+        place = holon.placement("cpu", [0, 1])
+        x = holon.ones(4, 2, placement=place, sbp=holon.sbp.broadcast, requires_grad=True)
+        Sets.apply(x).backward(holon.ones(4, 2, placement=place, sbp=holon.sbp.split(1)))
+        return x.grad.full_value().tolist()
+
+    assert holon.run_ranks(2, run) == [[[4.0, 4.0]] * 4] * 2
+
+
 def gradient_by_parts(parts, weights, rest=()):
     """x's gradient where the sum of each part of x * 2, times a weight, is differentiated."""
     x = holon.randn(4, 6, 3, requires_grad=True)
