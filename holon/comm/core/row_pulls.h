@@ -12,8 +12,8 @@
 
 namespace holon::comm {
 
-// Made anew for each call: memory that is kept is cold where ranks share a core, and what a member pulls follows from a
-// few counts.
+// Made for each call, and not kept: what a member pulls follows from a few counts in no more time than it takes to find
+// it in memory, which is cold where ranks share a core.
 class RowPulls final : public GroupPulls {
  public:
   // What `counts` has.
