@@ -317,6 +317,11 @@ void update(const Rule& rule, std::span<Slot> slots) {
   std::vector<const GlobalSpec*> specs;
   std::vector<std::pair<Tensor, Tensor>> to_box_back;  // the value that was updated, its parameter
   std::vector<Tensor> gradients;                       // kept until the kernel has run
+  // A part is more than a KiB: growing in steps would give memory back to the system and fetch it again in every call.
+  parts.reserve(slots.size());
+  slot_of.reserve(slots.size());
+  specs.reserve(slots.size());
+  gradients.reserve(slots.size());
   for (Slot& s : slots) {
     if (!s.grad.defined()) continue;
     const GlobalSpec* spec = state_spec(rule, s.param);

@@ -390,6 +390,24 @@ void by_panels(const GemmArgs<T>& g, bool row_a, bool dots) {
     panels<T, Order::kColumns>(g.m, g.n, g.k, g.a, g.a_col_stride, g.b, g.b_row_stride, false, out);
 }
 
+// The terms of a row are added one after the other, whatever the layout.
+template <class T>
+void sum_rows(const GemmArgs<T>& g) {
+  constexpr int kW = Simd<T>::kWidth;
+  int64_t i = 0;
+  if (g.a_row_stride == 1)
+    for (; i + kW <= g.m; i += kW) {
+      Vec<T> sum{};
+      for (int64_t p = 0; p < g.k; ++p) sum += load(g.a + i + p * g.a_col_stride);
+      store(g.row_sums + i, sum);
+    }
+  for (; i < g.m; ++i) {
+    T sum{};
+    for (int64_t p = 0; p < g.k; ++p) sum += g.a[i * g.a_row_stride + p * g.a_col_stride];
+    g.row_sums[i] = sum;
+  }
+}
+
 template <class T>
 void run(const GemmArgs<T>& g) {
   const bool row_a = g.a_col_stride == 1 || g.k == 1;
@@ -397,12 +415,7 @@ void run(const GemmArgs<T>& g) {
   // A panel of b whose rows are far apart collides in the first cache; a copy pays once several tiles use it.
   const bool blocks =
       !dots && (g.b_col_stride != 1 || (g.m > 2 * kRows && g.n * g.k * static_cast<int64_t>(sizeof(T)) > (64 << 10)));
-  if (g.row_sums && (row_a || !blocks))
-    for (int64_t i = 0; i < g.m; ++i) {
-      T sum{};
-      for (int64_t p = 0; p < g.k; ++p) sum += g.a[i * g.a_row_stride + p * g.a_col_stride];
-      g.row_sums[i] = sum;
-    }
+  if (g.row_sums && (row_a || !blocks)) sum_rows(g);
   if (blocks) return by_blocks(g, row_a);
   by_panels(g, row_a, dots);
   if (g.done) g.done(g.state, g.row0, g.m, g.col0, g.n);
