@@ -422,6 +422,11 @@ const Machine* machine_of_one() {
   return m;
 }
 
+// Then there is no choice, nobody to agree with on what it costs, and nothing to read: a view.
+bool one_rank_has_all(const GlobalSpec* from, const GlobalSpec* to) {
+  return from->placement == to->placement && from->placement.size() == 1;
+}
+
 }  // namespace
 
 Plan plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
@@ -431,9 +436,7 @@ Plan plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType
   if (calls.source) [[unlikely]]
     if (auto known = calls.source->find(from, to, shape, dtype)) return *known;
   ++calls.n;
-  // Where one rank keeps all, there is no choice, and nobody to agree with on what it costs.
-  const bool alone = from->placement == to->placement && from->placement.size() == 1;
-  Key key{from, to, alone ? machine_of_one() : machine(), shape, dtype};
+  Key key{from, to, one_rank_has_all(from, to) ? machine_of_one() : machine(), shape, dtype};
   auto& slot = recent.slots[key.hash() % recent.slots.size()];
   if (!(slot.key == key)) slot = {key, cache->get(key)};
   if (calls.source) [[unlikely]]
@@ -442,7 +445,12 @@ Plan plan(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType
 }
 
 double cost(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
-  return from == to ? 0 : plan(from, to, shape, dtype).predicted_s();
+  if (from == to) return 0;
+  return one_rank_has_all(from, to) ? machine_of_one()->costs.view_s : plan(from, to, shape, dtype).predicted_s();
+}
+
+int64_t max_read_bytes(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype) {
+  return from == to || one_rank_has_all(from, to) ? 0 : plan(from, to, shape, dtype).max_read_bytes();
 }
 
 }  // namespace holon::boxing

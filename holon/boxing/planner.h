@@ -112,6 +112,9 @@ int64_t planner_calls();
 
 // Predicted seconds of the plan; 0 where nothing changes, a small positive number for a mere view.
 double cost(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
+// The most bytes that a rank reads from others in the plan. Neither this nor cost() asks the planner where one rank has
+// all.
+int64_t max_read_bytes(const GlobalSpec* from, const GlobalSpec* to, const Dims& shape, DType dtype);
 
 // The plan in words: its steps with bytes per rank and per link, the memory it takes, and predicted time. Not
 // collective.

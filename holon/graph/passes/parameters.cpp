@@ -21,7 +21,7 @@ std::vector<bool> parameter_values(const Graph& g) {
 }
 
 bool reads_peers(const Value& v, const GlobalSpec* from, const GlobalSpec* to) {
-  return from != to && boxing::plan(from, to, v.shape, v.dtype).max_read_bytes() > 0;
+  return boxing::max_read_bytes(from, to, v.shape, v.dtype) > 0;
 }
 
 bool is_parameter_copy(const Graph& g, const Node& n, const std::vector<bool>& of_parameter) {

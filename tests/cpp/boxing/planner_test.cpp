@@ -43,6 +43,25 @@ TEST_F(PlannerTest, NothingToDo) {
   EXPECT_THAT(explain(s, s, {4, 4}, float32), testing::HasSubstr("nothing to do"));
 }
 
+TEST_F(PlannerTest, WhatOneRankHasCostsWhatItsPlanSays) {
+  const Sbp all[] = {S0, S1, B, P};
+  std::vector<std::pair<Placement, NdSbp>> layouts;
+  for (Sbp a : all) {
+    layouts.push_back({Placement("cpu", {3}), a});
+    for (Sbp b : all) layouts.push_back({Placement::nested("cpu", {{3}}), NdSbp({a, b})});
+  }
+  for (auto& [p, a] : layouts)
+    for (auto& [q, b] : layouts) {
+      if (p != q) continue;
+      auto *from = intern_spec(p, a), *to = intern_spec(q, b);
+      const double seconds = cost(from, to, {4, 6}, float32);
+      EXPECT_EQ(max_read_bytes(from, to, {4, 6}, float32), 0);
+      const Plan planned = find_plan(from, to, {4, 6}, float32, Machine{});
+      EXPECT_EQ(seconds, planned.predicted_s()) << a.str() << " -> " << b.str();
+      EXPECT_EQ(planned.max_read_bytes(), 0);
+    }
+}
+
 TEST_F(PlannerTest, BroadcastToSplitIsAView) {
   Plan p = plan(on({0, 1, 2}, B), on({0, 1, 2}, S1), {5, 7}, float32);
   EXPECT_EQ(kinds(p), Kinds{StepKind::kSlice});
