@@ -44,6 +44,10 @@ class Network {
   };
   virtual std::unique_ptr<Transit> start(std::span<const Message> send, std::span<const Message> receive) = 0;
 
+  // Messages of at most this size are best where more is to be sent: one is summed or copied while the next is on its
+  // way. The same on all ranks.
+  virtual int64_t piece_bytes() const { return 4 << 20; }
+
   // A rank whose host has not answered for limit_s though something was sent there; -1: none. From any thread.
   virtual int silent_rank([[maybe_unused]] double limit_s) { return -1; }
 };

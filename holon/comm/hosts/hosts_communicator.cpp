@@ -199,7 +199,8 @@ std::shared_ptr<const HostSchedule> HostsCommunicator::schedule_of(const GroupPu
   const auto item = static_cast<int64_t>(size_bytes(dtype));
   auto make = [&] {
     auto pulls_of = [&](int member) { return pulls.of(member, phase); };
-    return std::make_shared<const HostSchedule>(make_schedule(host_of_, index(), pulls_of, item));
+    return std::make_shared<const HostSchedule>(
+        make_schedule(host_of_, index(), pulls_of, item, world_.network().piece_bytes()));
   };
   if (pulls.key() == 0) return make();
   constexpr size_t kMost = 4096;
@@ -288,8 +289,8 @@ std::span<const std::byte* const> HostsCommunicator::open_or_throw(const CallInf
     };
     CallInfo bytes_info = info;
     bytes_info.dtype = DType::kUInt8;
-    pull_or_throw(bytes_info, make_schedule(host_of_, index(), pulls_of, 1), data, bytes, shown_->data(),
-                  to_size(total));
+    pull_or_throw(bytes_info, make_schedule(host_of_, index(), pulls_of, 1, world_.network().piece_bytes()), data,
+                  bytes, shown_->data(), to_size(total));
   }
   for (size_t m = 0; m < pointers_.size(); ++m) pointers_[m] = shown_->data() + at[m];
   at_index(pointers_, index()) = static_cast<const std::byte*>(data);

@@ -18,18 +18,17 @@ struct Route {
 };
 
 // Large regions travel in pieces along their first axis: one is summed while another is on its way.
-std::vector<Pull> in_pieces(std::vector<Pull> pulls, int64_t item_bytes) {
-  constexpr int64_t kPieceBytes = 4 << 20;
+std::vector<Pull> in_pieces(std::vector<Pull> pulls, int64_t item_bytes, int64_t piece_bytes) {
   std::vector<Pull> pieces;
   for (Pull& p : pulls) {
     const int64_t bytes = p.shape.numel() * item_bytes;
     int axis = 0;
     while (axis < p.shape.size() && p.shape[axis] == 1) ++axis;
-    if (bytes <= kPieceBytes || axis == p.shape.size()) {
+    if (bytes <= piece_bytes || axis == p.shape.size()) {
       pieces.push_back(std::move(p));
       continue;
     }
-    const int64_t rows = p.shape[axis], some = std::max<int64_t>(1, kPieceBytes / (bytes / rows));
+    const int64_t rows = p.shape[axis], some = std::max<int64_t>(1, piece_bytes / (bytes / rows));
     for (int64_t r = 0; r < rows; r += some) {
       Pull piece = p;
       piece.shape[axis] = std::min(some, rows - r);
@@ -43,7 +42,8 @@ std::vector<Pull> in_pieces(std::vector<Pull> pulls, int64_t item_bytes) {
 
 }  // namespace
 
-HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& pulls_of, int64_t item_bytes) {
+HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& pulls_of, int64_t item_bytes,
+                           int64_t piece_bytes) {
   const int n = static_cast<int>(host_of.size());
   const int my_host = at_index(host_of, me);
   auto host = [&](int member) { return at_index(host_of, member); };
@@ -57,7 +57,7 @@ HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& 
   std::vector<Pull> mine;
   std::vector<size_t> my_crossings;
   for (int m = 0; m < n; ++m) {
-    std::vector<Pull> pulls = in_pieces(pulls_of(m), item_bytes);
+    std::vector<Pull> pulls = in_pieces(pulls_of(m), item_bytes, piece_bytes);
     std::vector<size_t> numbers = crossings.add(m, pulls);
     if (host(m) == my_host)
       for (const Pull& p : pulls) {

@@ -54,7 +54,9 @@ struct HostSchedule {
   bool reads_staged = false;  // some member of my host reads what another has received
 };
 
-// host_of: the host of each member. item_bytes: so that staged packets begin at cache lines.
-HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& pulls_of, int64_t item_bytes);
+// host_of: the host of each member. item_bytes: so that staged packets begin at cache lines. piece_bytes: larger
+// regions are cut into packets of this size (Network::piece_bytes()).
+HostSchedule make_schedule(std::span<const int> host_of, int me, const PullsOf& pulls_of, int64_t item_bytes,
+                           int64_t piece_bytes);
 
 }  // namespace holon::comm

@@ -83,12 +83,12 @@ TEST(Hosts, ARegionThatSeveralWantCrossesOnce) {
   auto pulls_of = [](int m) {
     return m == 0 ? std::vector<Pull>{} : std::vector<Pull>{{{0}, 5, {10, 1}, 0, {4, 1}, {3, 4}}};
   };
-  auto sender = make_schedule(hosts, 0, pulls_of, 4);
+  auto sender = make_schedule(hosts, 0, pulls_of, 4, 4 << 20);
   ASSERT_EQ(sender.send.size(), 1u);
   EXPECT_EQ(sender.send[0].elements, 12);
   int receivers = 0;
   for (int m = 1; m < 4; ++m) {
-    auto s = make_schedule(hosts, m, pulls_of, 4);
+    auto s = make_schedule(hosts, m, pulls_of, 4, 4 << 20);
     receivers += static_cast<int>(s.receive.size());
     EXPECT_TRUE(s.reads_staged);
     ASSERT_EQ(s.pulls.size(), 1u);
@@ -101,7 +101,7 @@ TEST(Hosts, AddendsAreSummedBeforeTheyCross) {
   const std::vector<int> hosts = {0, 0, 1, 1};
   auto pulls_of = [](int m) { return std::vector{row_pull({0, 1, 2, 3}, m * 8, 0, 8)}; };
   for (int m = 0; m < 4; ++m) {
-    auto s = make_schedule(hosts, m, pulls_of, 4);
+    auto s = make_schedule(hosts, m, pulls_of, 4, 4 << 20);
     ASSERT_EQ(s.send.size(), 1u) << "each rank sends one sum";
     EXPECT_EQ(s.send[0].addends, (m < 2 ? std::vector{0, 1} : std::vector{2, 3}));
     EXPECT_EQ(s.send[0].peer % 2, m % 2);
@@ -129,16 +129,18 @@ TEST(Hosts, LargeRegionsTravelInPieces) {
     return m == 0 ? std::vector<Pull>{}
                   : std::vector<Pull>{{{0}, columns / 2, {columns, 1}, 0, {columns / 2, 1}, {rows, columns / 2}}};
   };
-  auto s = make_schedule(std::vector{0, 1}, 1, pulls_of, 4);
-  ASSERT_EQ(s.receive.size(), 3u);
-  EXPECT_TRUE(s.direct);
-  int64_t elements = 0;
-  for (auto& p : s.receive) {
-    EXPECT_EQ(p.at, elements);
-    EXPECT_LE(p.elements * 4, 4 << 20);
-    elements += p.elements;
+  for (auto [piece_bytes, pieces] : {std::pair{4 << 20, 3}, {1 << 20, 9}}) {
+    auto s = make_schedule(std::vector{0, 1}, 1, pulls_of, 4, piece_bytes);
+    ASSERT_EQ(s.receive.size(), static_cast<size_t>(pieces));
+    EXPECT_TRUE(s.direct);
+    int64_t elements = 0;
+    for (auto& p : s.receive) {
+      EXPECT_EQ(p.at, elements);
+      EXPECT_LE(p.elements * 4, piece_bytes);
+      elements += p.elements;
+    }
+    EXPECT_EQ(elements, rows * columns / 2);
   }
-  EXPECT_EQ(elements, rows * columns / 2);
 }
 
 TEST(Hosts, DifferentCallsAreShownOnEveryRank) {
