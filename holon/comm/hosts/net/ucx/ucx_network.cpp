@@ -122,7 +122,7 @@ class UcxNetwork final : public Network {
 
   std::unique_ptr<Transit> start(std::span<const Message> send, std::span<const Message> receive) override;
 
-  // A message costs it little, and its rendezvous of a large one begins with a round trip.
+  // Measured between two hosts: quicker than 4 MiB from 4 MiB on, as more of a move overlaps; over Gloo it is slower.
   int64_t piece_bytes() const override { return 1 << 20; }
 
   int silent_rank(double limit_s) override {
