@@ -107,6 +107,16 @@ inline __attribute__((always_inline)) void sum(void* dst_bytes, const void* cons
       dst[i] = S::store(S::add(S::add(S::load(a[i]), S::load(b[i])), S::add(S::load(c[i]), S::load(d[i]))));
     return;
   }
+  if (n == 8) {
+    const T* at[] = {src(0), src(1), src(2), src(3), src(4), src(5), src(6), src(7)};
+    auto four = [&](int k, int64_t i) {
+      return S::add(S::add(S::load(at[k][i]), S::load(at[k + 1][i])),
+                    S::add(S::load(at[k + 2][i]), S::load(at[k + 3][i])));
+    };
+#pragma GCC ivdep
+    for (int64_t i = 0; i < count; ++i) dst[i] = S::store(S::add(four(0, i), four(4, i)));
+    return;
+  }
   // What is pending: one sum for each bit of the number of pairs.
   alignas(64) Acc levels[kLevels][kBlock];
   for (int64_t begin = 0; begin < count; begin += kBlock) {

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <vector>
@@ -192,6 +194,32 @@ TEST(AddN, RoundsHalfTypesOnce) {
       }
     });
   }
+}
+
+TEST(AddN, AddsInPairsHoweverManyThereAre) {
+  constexpr size_t kCount = 1300;  // more than one block
+  std::vector<std::vector<float>> sources;
+  for (size_t k = 0; k < 33; ++k) {
+    sources.emplace_back(kCount);
+    for (size_t i = 0; i < kCount; ++i) sources[k][i] = std::sin(static_cast<float>(i * 37 + k * 101 + 1));
+  }
+  std::function<float(size_t, size_t, size_t)> pairs = [&](size_t i, size_t first, size_t n) {
+    if (n == 1) return sources[first][i];
+    const size_t half = std::bit_floor(n - 1);
+    return pairs(i, first, half) + pairs(i, first + half, n - half);
+  };
+  std::vector<const void*> src;
+  for (auto& s : sources) {
+    src.push_back(s.data());
+    std::vector<float> out(kCount);
+    kernels::add_n(out.data(), src, kCount, float32);
+    for (size_t i = 0; i < kCount; ++i) ASSERT_EQ(out[i], pairs(i, 0, src.size())) << src.size() << " " << i;
+  }
+  std::vector<float> expected(kCount);
+  for (size_t i = 0; i < kCount; ++i) expected[i] = pairs(i, 0, 8);
+  src.resize(8);
+  kernels::add_n(sources[5].data(), src, kCount, float32);  // in place
+  EXPECT_EQ(sources[5], expected);
 }
 
 TEST(AddN, IntegersWrapAndBoolIsOr) {
